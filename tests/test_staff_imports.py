@@ -40,12 +40,13 @@ course_lib.simulated.agenda: Abandoned
 course_lib.simulated.ends.group: SimulatedGroup
 course_lib.simulated.ends.poison: Buffers
 course_lib.simulated.exchange.collective: Part
+course_lib.simulated.exchange.combine: Passed
 course_lib.simulated.exchange.groups: Channel
 course_lib.simulated.exchange.mail: Recv Send
 course_lib.simulated.isolation.compat: enter_world leave_world missing separate_worlds store
-course_lib.simulated.isolation.private: PROCESSES current
+course_lib.simulated.isolation.private: PROCESSES
 course_lib.simulated.memory: contents
-course_lib.simulated.rank: Rank
+course_lib.simulated.rank: Rank current
 course_lib.simulated.records: Site
 course_lib.trace: Line Span
 course_lib.user_code: find_frame line_at line_of show_lines stack_lines

@@ -38,9 +38,9 @@ from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.gpu import nccl, streams
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.modules import is_imported, users_modules
-from course_lib.simulated.isolation.private import Privacy, current
+from course_lib.simulated.isolation.private import Privacy
 from course_lib.simulated.network import Fabric, Network
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.records import LazyEvents, collectives, line_of_thread
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
@@ -187,7 +187,7 @@ class Execution:
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
             grouping, end, places = Groups, SimulatedGroup, []
             if program.backend == "nccl":
-                scheduling, grouping, end = nccl.Scheduler, nccl.Groups, nccl.NcclGroup
+                scheduling, grouping, end = nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup
                 places = streams.places()
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks

@@ -89,12 +89,8 @@ def refuse_memory(backend: str, op: str, tensors: Iterable[torch.Tensor]) -> Non
 
 def refuse_scattered(op: str, tensor: torch.Tensor) -> None:
     """Raise for a tensor that cannot be sent or received as one block of memory."""
-    try:
-        special = tensor.is_nested or tensor.is_quantized
-        if tensor.is_cpu and tensor.is_contiguous() and not special:
-            return
-    except RuntimeError:  # a compressed sparse one does not say whether it is
-        pass
+    if not _kind(tensor) and tensor.is_cpu and tensor.is_contiguous():
+        return
     refuse_memory("gloo", op, [tensor])
     raise RuntimeError("input tensor has to be contiguous: communicate one that is")
 

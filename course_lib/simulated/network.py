@@ -17,7 +17,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from course_lib.trace import Event
+
+if TYPE_CHECKING:
+    from course_lib.simulated.agenda import Agenda
 
 
 def _preset(latency: float, bandwidth: float, what: str) -> Any:
@@ -142,26 +147,20 @@ class Fabric:
         return out, into, net.latency, 1 / net.bandwidth
 
     def send(
-        self,
-        now: float,
-        src: int,
-        dst: int,
-        nbytes: int,
-        at: Callable[[float, Callable[[], None]], None],
-        delivered: Callable[[float], None],
-        already_late: bool = False,
+        self, agenda: Agenda, op: Event, delivered: Callable[[float], None], drawn: bool
     ) -> tuple[float, float]:
-        """Put a message on its way; returns when its last byte has left and when its first reaches
-        the in-link. ``at(time, action)`` is how it has something done later; ``delivered(time)`` is
-        called as soon as it is known when all is in. ``already_late``: its lateness was drawn when
-        it was announced, by ``late``.
+        """Put a message on its way now; returns when its last byte has left and when its first
+        reaches the in-link. ``delivered(time)`` is called as soon as it is known when all is in.
+        ``drawn``: its lateness was, when it was announced, by ``late``.
         """
-        out, into, alpha, beta = self.route(src, dst)
-        takes = nbytes * beta
+        now, dst = agenda.now, op.peer
+        assert dst is not None
+        out, into, alpha, beta = self.route(op.rank, dst)
+        takes = op.nbytes * beta
         start = now if now > out.free else out.free
         out.free = left = start + takes
         arrives = start + alpha
-        if self._draw is not None and not already_late:
+        if self._draw is not None and not drawn:
             arrives += self.network.jitter * self._draw() * (alpha + takes)
 
         def arrive(waiting: int = 1) -> None:
@@ -175,12 +174,13 @@ class Fabric:
             arrive(0)
             return left, arrives
         into.coming += 1
-        at(arrives, arrive)
+        agenda.at(arrives, arrive)
         return left, arrives
 
     def late(self, nbytes: int) -> float:
         """By how much a send is announced late: drawn apart, since not every schedule asks."""
-        return self.network.jitter * self._announced() * self.network.seconds(nbytes)
+        jitter = self.network.jitter
+        return jitter and jitter * self._announced() * self.network.seconds(nbytes)
 
     def between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""

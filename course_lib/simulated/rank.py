@@ -7,14 +7,14 @@ import threading
 from collections.abc import Collection
 from typing import Any
 
-from course_lib.context import Context
+from course_lib import context
 from course_lib.diagnosis import hazard as hazards
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.simulated.records import Record, Site
 from course_lib.trace import Curve, Event, Span
 
 
-class Rank(Context):
+class Rank(context.Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
     def __init__(self, scheduler: Any, number: int) -> None:
@@ -43,7 +43,7 @@ class Rank(Context):
         self.digests: list[tuple[int, int]] = []
         # see isolation/private.py
         self.torch_state: Any = None
-        self.generators: dict[int, Any] = {}
+        self.generators: dict[type, Any] = {}
         self.environ: dict[Any, Any] = {}
         self.logging: dict[tuple[int, str], Any] = {}  # see log_settings.py
         self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
@@ -85,6 +85,12 @@ class Rank(Context):
             self.digests.append((len(self.records), hash(data)))
 
 
+def current() -> Rank | None:
+    """The rank whose thread is asking, or None."""
+    here = context.current()
+    return here if isinstance(here, Rank) else None
+
+
 class Call:
     """One call of one rank: what the scheduler orders in time, and its Work may ask about."""
 
@@ -122,6 +128,10 @@ class Call:
     def wait(self, timeout: Any = None) -> None:
         self.record.waited = True
         self.rank.scheduler.wait_for(self, timeout)
+
+    def poll(self) -> Any:
+        """Ask whether it is over."""
+        self.rank.scheduler.poll(self)
 
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         """The rank's end has seen that its calls of these numbers broke a rule, for which

@@ -19,6 +19,7 @@ from course_lib.context import Context
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.ends.poison import Buffers
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents
 from course_lib.simulated.records import Site
@@ -71,7 +72,7 @@ def plain_line(line: Line | None) -> list[Any] | None:
 class Call:
     """A call that the judge has taken: what its Work asks of it, it asks the judge."""
 
-    def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors) -> None:
+    def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors | None) -> None:
         self.number, self.waited, self.source = reply["number"], False, None
         self._ask, self._outs, self._over = ask, outs, False
         self._came: list[str] = []  # in the memory of what it fills
@@ -107,14 +108,10 @@ class Call:
     def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
         self._ask("accuse", hazard=hazard, numbers=list(numbers), **more)
 
-
-class Recv(Call):
-    def take(self) -> bytes:
-        return bytes_of("".join(self._came))
-
-
-class Part(Call):
-    def take(self) -> Tensors:
+    def take(self) -> bytes | Tensors:
+        """What has come: of a message its bytes, else what goes into the outputs."""
+        if self._outs is None:
+            return bytes_of(self._came[0])
         return [flat(text, out.dtype) for text, out in zip(self._came, self._outs, strict=True)]
 
 
@@ -126,36 +123,29 @@ class Channel:
         self.members = {rank: at for at, rank in enumerate(ranks)}
         self.mail = self.collectives = self
 
-    def send(
-        self, _: Any, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
+    def send(self, _: Any, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site) -> Call:
+        return self._message("send", like, [text_of(data)], dst, tag, site)
+
+    def recv(self, _: Any, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
+        return self._message("recv", like, [], src, tag, site)
+
+    def _message(
+        self, op: str, like: torch.Tensor, given: list[str], peer: int, tag: int, site: Site
     ) -> Call:
-        more = {"op": "send", "peer": dst, "tag": tag, "given": [text_of(data)]}
-        return Call(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
+        what = {"op": op, "like": kind_of(like), "given": given, "peer": peer, "tag": tag}
+        return self._made("message", None, site=site, **what)
 
-    def recv(self, _: Any, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
-        more = {"op": "recv", "peer": src, "tag": tag, "given": []}
-        return Recv(self._ask, self._asked("message", site, like=kind_of(like), **more), [])
+    def issue(self, _: Any, passed: Passed) -> Call:
+        more = passed._asdict() | {
+            "ins": list(map(kind_of, passed.ins)),
+            "outs": list(map(kind_of, passed.outs)),
+            "given": [text_of(contents(tensor)) for tensor in passed.given],
+            "first": None if passed.first is None else kind_of(passed.first),
+        }
+        return self._made("collective", passed.outs, **more)
 
-    def issue(
-        self,
-        _: Any,
-        me: int,
-        op: str,
-        ins: Tensors,
-        outs: Tensors,
-        given: Tensors,
-        *,
-        site: Site,
-        first: torch.Tensor | None = None,
-        **more: Any,
-    ) -> Call:
-        more["first"] = None if first is None else kind_of(first)
-        more |= {"ins": list(map(kind_of, ins)), "outs": list(map(kind_of, outs))}
-        more["given"] = [text_of(contents(tensor)) for tensor in given]
-        return Part(self._ask, self._asked("collective", site, op=op, **more), outs)
-
-    def _asked(self, do: str, site: Site, **what: Any) -> dict[str, Any]:
-        return self._ask(do, group=self._number, site=where(site), **what)
+    def _made(self, do: str, fills: Tensors | None, site: Site, **what: Any) -> Call:
+        return Call(self._ask, self._ask(do, group=self._number, site=where(site), **what), fills)
 
 
 class Groups:

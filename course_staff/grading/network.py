@@ -27,11 +27,11 @@ from course_lib.beside.seen import Seen, left
 from course_lib.checks.exercise import Play
 from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
 from course_lib.simulated.exchange.collective import Part
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.exchange.groups import Channel
 from course_lib.simulated.exchange.mail import Recv, Send
-from course_lib.simulated.isolation.private import current
 from course_lib.simulated.memory import contents
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.records import Site
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
@@ -103,21 +103,10 @@ class Proxy:
     def serve(self) -> list[Seen]:
         slot, number, buffers = self._slot, self._rank.number, self._rank.buffers
         try:
-            slot.start(
-                {
-                    "play": {
-                        "rank": number,
-                        "world": len(self._stage.slots),
-                        "ddp": self._stage.ddp,
-                        "calls": packed(self._given),
-                        "buffers": {
-                            "most": buffers.most,
-                            "side": buffers.side,
-                            "flipped": buffers.flipped,
-                        },
-                    }
-                }
-            )
+            play: Reply = {"rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp}
+            play |= {"calls": packed(self._given)}
+            play |= {"buffers": [buffers.most, buffers.side, buffers.flipped]}
+            slot.start({"play": play})
             while True:
                 request = slot.talk.receive()
                 do = request.pop("do", None)
@@ -174,16 +163,16 @@ class Proxy:
     def do_message(
         self, op: str, group: int, peer: int, tag: int, like: list, given: list, site: list
     ) -> Reply:
-        channel, me = self._channel(group)
+        channel = self._channel(group)
         if (op, peer) != ("recv", -1):  # from anybody
             _index(peer, channel.ranks)
         call: Send | Recv
         place, kind = self._site(site), of_kind(like)
         if op == "send":
             (data,) = self._kept([kind], given)
-            call = channel.mail.send(self._rank, me, kind, contents(data), peer, tag, place)
+            call = channel.mail.send(self._rank, kind, contents(data), peer, tag, place)
         elif op == "recv":
-            call = channel.mail.recv(self._rank, me, kind, peer, tag, place)
+            call = channel.mail.recv(self._rank, kind, peer, tag, place)
         else:
             raise Malformed("no such message")
         if place.blocking:
@@ -202,34 +191,23 @@ class Proxy:
         dense: bool,
         shared: str,
         poisoned: int,
-        root: int = -1,
-        reduce_op: str | None = None,
-        async_op: bool = False,
+        root: int,
+        reduce_op: str | None,
+        async_op: bool,
     ) -> Reply:
-        channel, me = self._channel(group)
+        channel = self._channel(group)
         if op not in COLLECTIVES or op in MAKE_GROUPS:
             raise Malformed("no such collective")
         if root != -1:
             _index(root, channel.ranks)
         if not 0 <= poisoned <= len(outs):
             raise Malformed("more buffers than it has")
-        kinds = list(map(of_kind, ins))
-        call = channel.collectives.issue(
-            self._rank,
-            me,
-            op,
-            kinds,
-            list(map(of_kind, outs)),
-            self._kept(kinds, given),
-            site=self._site(site),
-            root=root,
-            reduce_op=reduce_op,
-            async_op=async_op,
-            first=None if first is None else of_kind(first),
-            dense=dense,
-            shared=shared,
-            poisoned=poisoned,
-        )
+        kinds, filled = list(map(of_kind, ins)), list(map(of_kind, outs))
+        written = None if first is None else of_kind(first)
+        said = self._site(site), root, reduce_op, async_op, written
+        told = self._kept(kinds, given), dense, shared, poisoned
+        passed = Passed(op, kinds, filled, *said, *told)
+        call = channel.collectives.issue(self._rank, passed)
         return self._taken(call) | _state(call, False)
 
     def do_wait(self, call: int, seconds: float | None, line: list | None) -> Reply:
@@ -294,10 +272,8 @@ class Proxy:
 
     # -- what a request names --------------------------------------------------------------------
 
-    def _channel(self, number: int) -> tuple[Channel, int]:
-        """A group, and the rank's number in it."""
-        channel = self._channels[_index(number, self._channels)]
-        return channel, channel.members[self._rank.number]
+    def _channel(self, number: int) -> Channel:
+        return self._channels[_index(number, self._channels)]
 
     def _taken(self, call: Any) -> Reply:
         if len(self._calls) >= MOST_CALLS:

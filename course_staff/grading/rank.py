@@ -179,7 +179,7 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
     rank, world = play["rank"], play["world"]
     os.environ.update(torchrun_names(rank, world))
     os.environ["LOCAL_RANK"] = str(rank % 2)  # as on machines that have two ranks each
-    groups = Groups(ask, rank, world, Buffers(**play["buffers"]))
+    groups = Groups(ask, rank, world, Buffers(*play["buffers"]))
     compat.enter_world(groups.world, {r: r for r in range(world)})
     context.install(ask)
     context.seed_rank(rank)
@@ -188,18 +188,11 @@ def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str
         calls = pickle.loads(bytes_of(play["calls"]))
         for own in (arg for args in calls for arg in args if isinstance(arg, Own)):
             own.ask = ask
-        seen = call_all(function, calls, bool(play["ddp"]))
-        return {
-            "do": "done",
-            "seen": [
-                {
-                    "returned": encode(s.returned),
-                    "args": [encode(a) for a in s.args],
-                    "notes": list(s.notes),
-                }
-                for s in seen
-            ],
-        }
+        seen = [
+            {"returned": encode(s.returned), "args": [*map(encode, s.args)], "notes": list(s.notes)}
+            for s in call_all(function, calls, bool(play["ddp"]))
+        ]
+        return {"do": "done", "seen": seen}
     except Abandoned:
         return {"do": "over"}
     except BaseException as error:

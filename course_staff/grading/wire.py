@@ -31,23 +31,8 @@ from torch import Tensor
 from course_lib.checks.compare import real
 
 MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much to read
-DTYPES = {
-    str(d).removeprefix("torch."): d
-    for d in (
-        torch.float32,
-        torch.float64,
-        torch.float16,
-        torch.bfloat16,
-        torch.int8,
-        torch.uint8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.bool,
-        torch.complex64,
-        torch.complex128,
-    )
-}
+_DTYPES = "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128"
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPES.split()}
 LARGEST_TENSOR = 1 << 26  # bytes
 MOST_DIMENSIONS = 13
 AROUND = 1 << 18  # bytes of memory that a tensor brings whole
@@ -64,19 +49,15 @@ class Ended(Exception):
     """The other end has gone."""
 
 
+_FAULTS = TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError
+
+
 @contextmanager
 def believing_nothing(what: str) -> Iterator[None]:
     """Whatever goes wrong in here is the fault of who sent it."""
     try:
         yield
-    except (
-        TypeError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        RuntimeError,
-    ) as error:
+    except _FAULTS as error:
         raise Malformed(f"{what}: {type(error).__name__}") from None
 
 

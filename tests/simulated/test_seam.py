@@ -27,20 +27,22 @@ def far_away(monkeypatch):
     calls: list[str] = []
     send, recv, issue = Mail.send, Mail.recv, Collectives.issue
 
-    def far_send(mail, rank, me, like, data, *more):
+    def far_send(mail, rank, like, data, *more):
         calls.append("send")
-        return send(mail, rank, me, *without_memory([like]), data, *more)
+        return send(mail, rank, *without_memory([like]), data, *more)
 
-    def far_recv(mail, rank, me, like, *more):
+    def far_recv(mail, rank, like, *more):
         calls.append("recv")
-        return recv(mail, rank, me, *without_memory([like]), *more)
+        return recv(mail, rank, *without_memory([like]), *more)
 
-    def far_issue(self, rank, me, op, ins, outs, given, *, first=None, **more):
-        calls.append(op)
-        first = first if first is None else without_memory([first])[0]
-        given = [t.detach().clone(memory_format=torch.contiguous_format).view(-1) for t in given]
-        ins, outs = without_memory(ins), without_memory(outs)
-        return issue(self, rank, me, op, ins, outs, given, first=first, **more)
+    def far_issue(self, rank, passed, *more):
+        calls.append(passed.op)
+        flat = [t.detach().clone(memory_format=torch.contiguous_format).view(-1)
+                for t in passed.given]  # fmt: skip
+        first = passed.first if passed.first is None else without_memory([passed.first])[0]
+        ins, outs = without_memory(passed.ins), without_memory(passed.outs)
+        passed = passed._replace(ins=ins, outs=outs, given=flat, first=first)
+        return issue(self, rank, passed, *more)
 
     for owner, name, far in [(Mail, "send", far_send), (Mail, "recv", far_recv),
                              (Collectives, "issue", far_issue)]:  # fmt: skip

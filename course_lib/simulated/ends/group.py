@@ -22,7 +22,7 @@ import torch.distributed as dist
 from course_lib.collectives import OP_OF_METHOD
 from course_lib.simulated import memory
 from course_lib.simulated.ends import works
-from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.records import Site, call_site
 
@@ -56,10 +56,6 @@ class SimulatedGroup(_ProcessGroup):
 
     group_name: str = ""
     group_desc = "simulated"
-
-    @property
-    def pg_name(self) -> str:
-        return self.group_name
 
     def rank(self) -> int:
         return self._me
@@ -98,13 +94,7 @@ class SimulatedGroup(_ProcessGroup):
         return f"SimulatedGroup(rank={self._me}, size={self._size})"
 
     def new_group(
-        self,
-        ranks: Sequence[int],
-        *,
-        group_name: str,
-        backend: Any = None,
-        timeout: timedelta | None = None,
-        **_: Any,
+        self, ranks: Sequence[int], *, group_name: str, backend: Any, timeout: Any, **_: Any
     ) -> SimulatedGroup | None:
         """Called by ``dist.new_group`` on the default group. A hashed name is how torch asks for
         ``use_local_synchronization``, which members call alone.
@@ -119,16 +109,10 @@ class SimulatedGroup(_ProcessGroup):
         return self._made("new_group", group_name, ranks, not group_name.isdigit(), timeout)
 
     def split_group(
-        self,
-        new_ranks: Sequence[int],
-        timeout: timedelta | None = None,
-        opts: Any = None,
-        group_name: str | None = None,
-        *_: Any,
-        **__: Any,
+        self, ranks: Sequence[int], *, group_name: str, timeout: Any, **_: Any
     ) -> SimulatedGroup | None:
-        ranks = [self._channel.ranks[r] for r in new_ranks]
-        return self._made("split_group", group_name or "", ranks, True, timeout)
+        members = [self._channel.ranks[r] for r in ranks]
+        return self._made("split_group", group_name, members, True, timeout)
 
     def _made(
         self, op: str, name: str, ranks: Sequence[int], local: bool, timeout: timedelta | None
@@ -160,31 +144,31 @@ class SimulatedGroup(_ProcessGroup):
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> works.SendWork:
         memory.refuse_scattered("send", tensor)
         data = memory.raw(tensor)
-        call = self._mail.send(self._rank, self._me, tensor, data, dst, tag, site)
+        call = self._mail.send(self._rank, tensor, data, dst, tag, site)
         sent = None if site.blocking else data
         return works.SendWork(call, self._patience, tensor, self._rank.buffers, sent)
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
-        call = self._mail.recv(self._rank, self._me, tensor, src, tag, site)
-        poisoned = site.direct and not site.blocking  # it is in the user's hands
-        buffers = self._rank.buffers
-        return works.RecvWork(call, self._patience, tensor, buffers, poisoned)
+        call = self._mail.recv(self._rank, tensor, src, tag, site)
+        buffers, in_users_hands = self._rank.buffers, site.direct and not site.blocking
+        held = buffers.put(tensor) if in_users_hands else None
+        return works.RecvWork(call, self._patience, tensor, buffers, held)
 
     # -- collectives ---------------------------------------------------------------------------
 
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> works.CollectiveWork:
-        """``opts`` are c10d's; ``more`` is for who has none: see CollectiveWork."""
+        """``opts`` are c10d's; ``more`` is for who has none: see Passed."""
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
             more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
-        where = self._channel.collectives, self._rank, self._me, self._patience
-        return works.CollectiveWork(*where, op, ins, outs, call_site(), **more)
+        passed = Passed(op, ins, outs, call_site(), **more)
+        return works.CollectiveWork(self._channel, self._rank, self._patience, passed)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self._issue("monitored_barrier", [], []).wait(_short(timeout))

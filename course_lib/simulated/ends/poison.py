@@ -37,22 +37,9 @@ def _element(dtype: torch.dtype, side: int) -> bytes:
     return raw(compat.outside_of_modes(torch.full, (1,), _values(dtype)[side], dtype=dtype))
 
 
-class Poison:
-    """What one buffer was filled with."""
-
-    __slots__ = ("held",)
-
-    def __init__(self, buffer: torch.Tensor, side: int) -> None:
-        self.held = _element(buffer.dtype, side) * buffer.numel()
-        if buffer.is_contiguous():
-            fill(buffer, self.held)
-        else:
-            buffer.detach().fill_(_values(buffer.dtype)[side])
-
-    def intact(self, buffer: torch.Tensor) -> bool:
-        """Whether nobody has written into the buffer."""
-        now = raw(buffer) if buffer.is_contiguous() else contents(buffer)
-        return now == self.held
+def intact(buffer: torch.Tensor, held: bytes | None) -> bool:
+    """Whether a buffer holds this still; always where nobody can have written into it (None)."""
+    return held is None or held == (raw(buffer) if buffer.is_contiguous() else contents(buffer))
 
 
 class Buffers:
@@ -66,9 +53,15 @@ class Buffers:
         self.filled: dict[int, tuple[int, int]] = {}
         self._poisoned = 0
 
-    def put(self, buffer: torch.Tensor) -> Poison | None:
-        """Poison a buffer that the rank's last call will fill."""
+    def put(self, buffer: torch.Tensor) -> bytes | None:
+        """Poison a buffer that a call will fill; returns what it holds then, if it is poisoned."""
         self._poisoned += 1
         if self._poisoned > self.most or not buffer.numel() or buffer.is_sparse:
             return None
-        return Poison(buffer, self.side ^ (self._poisoned <= self.flipped))
+        side = self.side ^ (self._poisoned <= self.flipped)
+        held = _element(buffer.dtype, side) * buffer.numel()
+        if buffer.is_contiguous():
+            fill(buffer, held)
+        else:
+            buffer.detach().fill_(_values(buffer.dtype)[side])
+        return held

@@ -10,6 +10,7 @@ has come: that may be in this process (exchange/) or in another one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -20,10 +21,10 @@ from course_lib.collectives import collective
 from course_lib.overlap import shared_memory
 from course_lib.simulated import memory
 from course_lib.simulated.ends.future import Future
-from course_lib.simulated.ends.poison import Buffers
-from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.ends.poison import Buffers, intact
+from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
-from course_lib.simulated.records import Site, call_site
+from course_lib.simulated.records import call_site
 
 
 class _MessageWork:
@@ -33,11 +34,20 @@ class _MessageWork:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("_buffer", "_buffers", "call", "patience")
+    __slots__ = ("_buffer", "_buffers", "_held", "call", "patience")
 
-    def __init__(self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers) -> None:
-        """``patience`` is how long wait() waits where nobody says."""
-        self.call, self.patience, self._buffers = call, patience, buffers
+    def __init__(
+        self,
+        call: Any,
+        patience: Any,
+        buffer: torch.Tensor,
+        buffers: Buffers,
+        held: bytes | None,
+    ) -> None:
+        """``patience`` is how long wait() waits where nobody says; ``held`` is what the buffer has
+        to hold until then, None where nobody can have written to it.
+        """
+        self.call, self.patience, self._buffers, self._held = call, patience, buffers, held
         self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
         buffers.last = call.number
 
@@ -61,6 +71,13 @@ class _MessageWork:
 
     def deliver(self) -> None:
         """The rank's buffer is its own again; it is what it has to be."""
+        assert self._buffer is not None
+        if not intact(self._buffer, self._held):
+            self._accuse(self._buffer.data_ptr())
+        self._buffer = self._held = None
+
+    def _accuse(self, address: int) -> None:
+        """Somebody has written to the buffer at this address. Raises what ends the simulation."""
         raise NotImplementedError
 
     def is_completed(self) -> bool:
@@ -79,48 +96,33 @@ class _MessageWork:
 
 
 class SendWork(_MessageWork):
-    __slots__ = ("_sent",)
+    __slots__ = ()
 
-    def __init__(
-        self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, sent: bytes | None
-    ) -> None:
-        super().__init__(call, patience, buffer, buffers)
-        self._sent = sent  # what was in the buffer; None where nobody can have written to it
-
-    def deliver(self) -> None:
-        buffer, number = self._buffer, self.call.number
-        assert buffer is not None
-        if self._sent is not None and memory.raw(buffer) != self._sent:
-            # What was last put there may have come after it was to be sent, or into a buffer that
-            # was being sent.
-            writer, came = self._buffers.filled.get(buffer.data_ptr(), (number, 0))
-            if came < number:
-                self.call.accuse("written_before_wait", number)
-            elif writer < number:
-                self.call.accuse("read_before_wait", writer)
-            self.call.accuse("received_into", number, writer)
-        self._buffer = self._sent = None
+    def _accuse(self, address: int) -> None:
+        """What was last put there may have come after it was to be sent, or into a buffer that was
+        being sent.
+        """
+        number = self.call.number
+        writer, came = self._buffers.filled.get(address, (number, 0))
+        if came < number:
+            self.call.accuse("written_before_wait", number)
+        elif writer < number:
+            self.call.accuse("read_before_wait", writer)
+        self.call.accuse("received_into", number, writer)
 
 
 class RecvWork(_MessageWork):
-    __slots__ = ("_poison",)
-
-    def __init__(
-        self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, poisoned: bool
-    ) -> None:
-        super().__init__(call, patience, buffer, buffers)
-        self._poison = buffers.put(buffer) if poisoned else None
+    __slots__ = ()
 
     def deliver(self) -> None:
-        buffer, buffers, number = self._buffer, self._buffers, self.call.number
-        assert buffer is not None
-        address = buffer.data_ptr()
-        if self._poison is not None and not self._poison.intact(buffer):
-            came = buffers.filled.get(address, (0, 0))[1]
-            self.call.accuse("written_into", number, twice=came >= number)
+        buffer: Any = self._buffer
+        super().deliver()
         memory.fill(buffer, self.call.take())
-        buffers.filled[address] = number, buffers.last
-        self._buffer = self._poison = None
+        self._buffers.filled[buffer.data_ptr()] = self.call.number, self._buffers.last
+
+    def _accuse(self, address: int) -> None:
+        came = self._buffers.filled.get(address, (0, 0))[1]
+        self.call.accuse("written_into", self.call.number, twice=came >= self.call.number)
 
     def source_rank(self) -> int:
         return self.call.source
@@ -133,74 +135,45 @@ class CollectiveWork(dist.Work):
     ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
     """
 
-    __slots__ = (
-        "_buffers",
-        "_given",
-        "_inputs",
-        "_outputs",
-        "_places",
-        "_poisons",
-        "call",
-        "patience",
-    )
+    __slots__ = ("_buffers", "_outputs", "_places", "_poisons", "_watched", "call", "patience")
 
-    def __init__(
-        self,
-        calls: Any,
-        rank: Any,
-        me: int,
-        patience: Any,
-        op: str,
-        ins: Tensors,
-        outs: Tensors,
-        site: Site,
-        root: int = -1,
-        async_op: bool = False,
-        **more: Any,
-    ) -> None:
-        """A rank makes its next call of a whole group, as ``calls``, the group's exchange, knows
-        it: see Collectives.issue. What it passes in is sent as it is now; its buffers are the
-        call's until ``wait``.
+    def __init__(self, channel: Any, rank: Any, patience: Any, passed: Passed) -> None:
+        """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
+        buffers are the call's until ``wait``.
         """
         super().__init__()
-        kind, self.patience, self._buffers = collective(op), patience, rank.buffers
+        kind, self.patience, self._buffers = collective(passed.op), patience, rank.buffers
+        ins, outs = passed.ins, passed.outs
         self._outputs, reads, places = outs, ins, outs
         if kind.memory == "as it lies":  # whatever the order of dimensions
             reads, places = list(map(memory.as_it_lies, ins)), list(map(memory.as_it_lies, outs))
         # what is only combined may be sent as it is if nobody can change it before all have called
-        keep = "reduce_op" in more and not async_op
+        keep = passed.reduce_op is not None and not passed.async_op
         given = reads if keep else [t.detach().clone() for t in reads]
         poisoned: Tensors = []
-        watched = async_op and site.direct  # the user's code goes on meanwhile
-        if watched and kind.writes_what_it_reads and outs and (op, me) != ("broadcast", root):
+        watched = passed.async_op and passed.site.direct  # the user's code goes on meanwhile
+        gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
+        if watched and kind.writes_what_it_reads and outs and not gives:
             poisoned, watched = places, False  # nobody reads what it was
         elif watched and not _meet(reads, places):
             poisoned = places
-        self.call = calls.issue(
-            rank,
-            me,
-            op,
-            ins,
-            outs,
-            given,
-            site=site,
-            root=root,
-            async_op=async_op,
-            dense=_lies_dense(op, ins, outs),
+        passed = passed._replace(
+            given=given,
+            dense=_lies_dense(passed),
             shared=shared_memory(outs) if kind.fills_a_list else "",
             poisoned=len(poisoned),
-            **more,
         )
+        self.call = channel.collectives.issue(rank, passed)
         rank.buffers.last = self.call.number
-        # What the rank passed in, as it was then, and the same tensors, as they are now.
-        self._given, self._inputs = (given, reads) if watched else ([], [])
+        # what the rank passed in, as it is now, and as it was then
+        self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
         self._poisons = list(map(rank.buffers.put, poisoned))
 
     @property
     def memory(self) -> Tensors:
         """What the call reads and writes, as long as it is not over."""
-        return [*self._inputs, *(self._places or ())]
+        return [*(now for now, _ in self._watched), *(self._places or ())]
 
     def wait(self, timeout: Any = None) -> bool:
         self.call.wait(timeout or self.patience)
@@ -244,10 +217,9 @@ class CollectiveWork(dist.Work):
             compat.outside_of_modes(self._put_into_place, self._places)
 
     def _put_into_place(self, places: Tensors) -> None:
-        pairs = zip(self._poisons, places, strict=False)
-        if any(poison and not poison.intact(place) for poison, place in pairs):
+        if not all(map(intact, places, self._poisons)):
             self.call.accuse("written_into", self.call.number)
-        if not all(map(memory.same, self._given, self._inputs)):
+        if not all(memory.same(*pair) for pair in self._watched):
             self.call.accuse("written_before_wait", self.call.number)
         with torch.no_grad():
             for out, value in zip(places, self.call.take(), strict=True):
@@ -256,7 +228,7 @@ class CollectiveWork(dist.Work):
                     continue
                 out.detach().copy_(value.view(out.shape))
                 self._buffers.filled[out.data_ptr()] = self.call.number, self._buffers.last
-        self._places, self._given, self._inputs, self._poisons = None, [], [], []
+        self._places, self._watched, self._poisons = None, [], []
 
 
 def _meet(ins: Tensors, outs: Tensors) -> bool:
@@ -265,7 +237,9 @@ def _meet(ins: Tensors, outs: Tensors) -> bool:
     return any(t.untyped_storage().data_ptr() in owned for t in ins)
 
 
-def _lies_dense(op: str, ins: Tensors, outs: Tensors) -> bool:
+def _lies_dense(passed: Passed) -> bool:
     """Whether all elements of what a call touches lie side by side, in the order that it needs."""
-    lying = outs if collective(op).memory == "in order" else map(memory.as_it_lies, (*ins, *outs))
+    lying: Iterable[torch.Tensor] = passed.outs
+    if collective(passed.op).memory != "in order":
+        lying = map(memory.as_it_lies, (*passed.ins, *passed.outs))
     return all(t.is_sparse or t.is_contiguous() for t in lying)

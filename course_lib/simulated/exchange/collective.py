@@ -11,7 +11,8 @@ computed from what the ranks gave when they called.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ from course_lib.collectives import collective
 from course_lib.diagnosis import lines, mismatch
 from course_lib.errors import Mismatch
 from course_lib.simulated import costs, memory
-from course_lib.simulated.exchange.combine import Tensors, combine, refuse, splits
+from course_lib.simulated.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Site, collectives, op_of
@@ -58,7 +59,7 @@ class Part(Call):
 
     def poll(self) -> bool:
         """Whether the call is over by now."""
-        self.rank.scheduler.poll(self)
+        super().poll()
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait_until_all_called(self) -> float:
@@ -103,70 +104,48 @@ def _nbytes(tensor: torch.Tensor) -> int:
 class Collectives:
     """All calls of one group that the whole of it makes."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        fabric: Fabric,
-        name: str,
-        ranks: Sequence[int],
-        wires: list[float],
-    ) -> None:
-        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
-        self.wires = wires  # wires[r]: when rank r's last collective ends
-        self._meetings: dict[int, Meeting] = {}
-        self._counts = [0] * len(ranks)
-
-    def issue(
-        self,
-        rank: Rank,
-        me: int,
-        name: str,
-        ins: Tensors,
-        outs: Tensors,
-        given: Tensors,
-        *,
-        site: Site,
-        root: int = -1,
-        reduce_op: str | None = None,
-        async_op: bool = False,
-        first: torch.Tensor | None = None,
-        dense: bool = True,
-        shared: str = "",
-        poisoned: int = 0,
-        group: str | None = None,
-    ) -> Part:
-        """One rank makes its next call. ``ins`` and ``outs`` are what it gives and gets, of which
-        only dtype and shape are looked at, and ``first`` what to write down where that is not the
-        first of them; ``given`` is what is in ``ins``. Of the rank's memory its end says if all
-        lies ``dense``, what of its outputs is ``shared``, and how many of them it will poison.
+    def __init__(self, groups: Any, name: str, members: dict[int, int]) -> None:
+        """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
+        see groups.py.
         """
+        self.scheduler: Scheduler = groups.scheduler
+        self.fabric: Fabric = groups.fabric
+        self.name, self.members, self.ranks = name, members, tuple(members)
+        self.wires: list[float] = groups.wires
+        self._meetings: dict[int, Meeting] = {}
+        self._counts = [0] * len(members)
+
+    def issue(self, rank: Rank, passed: Passed, group: str | None = None) -> Part:
+        """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
         self.scheduler.check(rank)
-        n, kind = len(self.ranks), collective(name)
-        in_splits, out_splits = splits(name, ins, outs, n)
+        me, n = self.members[rank.number], len(self.ranks)
+        name, ins, outs, first = passed.op, passed.ins, passed.outs, passed.first
+        kind = collective(name)
+        in_splits, out_splits = splits(passed, n)
         op = op_of(
             name,
             rank.number,
-            None if root < 0 else self.ranks[root],
+            None if passed.root < 0 else self.ranks[passed.root],
             group or self.name,
-            first if first is not None else next(iter((*ins, *outs)), None),
-            site,
-            reduce_op=reduce_op,
-            async_op=async_op,
+            next(iter((*ins, *outs)), None) if first is None else first,
+            passed.site,
+            reduce_op=passed.reduce_op,
+            async_op=passed.async_op,
             bytes_in=sum(map(_nbytes, ins)),
             bytes_out=0 if kind.writes_what_it_reads else sum(map(_nbytes, outs)),
-            contiguous=dense,
+            contiguous=passed.dense,
             in_splits=in_splits,
             out_splits=out_splits,
         )
-        refuse(name, ins, outs, me, n, reduce_op, self.scheduler.backend)
-        if kind.memory and not dense:
+        refuse(passed, me, n, self.scheduler.backend)
+        if kind.memory and not passed.dense:
             self.scheduler.fail(mismatch.strided(op))
-        if shared:
-            self.scheduler.fail(mismatch.outputs_shared(op, shared))
+        if passed.shared:
+            self.scheduler.fail(mismatch.outputs_shared(op, passed.shared))
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
-        part = Part(self, meeting, rank, op, site, me)
+        part = Part(self, meeting, rank, op, passed.site, me)
         for other in meeting.parts.values():
             if mismatch.between(other.record.op, op):
                 self.scheduler.fail(self._mismatch(other.record.op, op))
@@ -174,11 +153,11 @@ class Collectives:
         meeting.parts[me] = part
         if op.in_splits is not None:
             self._compare_splits(part)
-        part.given = given
-        if rank.poisoned and not site.carries and (op.op != "broadcast" or me == root):
-            for tensor in given:
+        part.given = list(passed.given)
+        if rank.poisoned and not passed.site.carries and (name != "broadcast" or me == passed.root):
+            for tensor in passed.given:
                 rank.show(memory.contents(tensor))
-        rank.poisoned += [part.record] * poisoned
+        rank.poisoned += [part.record] * passed.poisoned
         if len(meeting.parts) == n:
             del self._meetings[number]
             self._combine(meeting)

@@ -11,13 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce as fold
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from course_lib.collectives import collective
+from course_lib.simulated.records import Site
 
 Tensors = list[torch.Tensor]
+
+
+class Passed(NamedTuple):
+    """What a rank passes into a call, as far as its exchange has to know: of tensors, dtype and
+    shape, but for those that are ``given``.
+    """
+
+    op: str
+    ins: Tensors  # what the rank gives
+    outs: Tensors  # and what it gets
+    site: Site
+    root: int = -1
+    reduce_op: str | None = None
+    async_op: bool = False
+    first: torch.Tensor | None = None  # to be written down, where that is not the first of them
+    # What only the rank's end can tell:
+    given: Sequence[torch.Tensor] = ()  # what is in ``ins`` now
+    dense: bool = True  # whether all lies so
+    shared: str = ""  # what ``outs`` have in common: see overlap.py
+    poisoned: int = 0  # how many of ``outs`` it will poison
+
+
 _DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool"]
 _OF_COMPLEX = ("SUM", "AVG")  # of what torch does not hand on as real numbers
 _FOLDS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -42,18 +65,11 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     return total.clone() if len(tensors) == 1 else total
 
 
-def refuse(
-    op: str,
-    ins: Tensors,
-    outs: Tensors,
-    me: int,
-    n: int,
-    reduce_op: str | None,
-    backend: str,
-) -> None:
+def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
     """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank, but
     for calls that take blocks of uneven lengths on this backend.
     """
+    op, ins, outs, reduce_op = passed.op, passed.ins, passed.outs, passed.reduce_op
     for tensor in (ins or outs)[:1]:
         known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
         if not known and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
@@ -82,13 +98,14 @@ def refuse(
                 )
 
 
-def splits(op: str, ins: Tensors, outs: Tensors, n: int) -> tuple[Any, Any]:
+def splits(passed: Passed, n: int) -> tuple[Any, Any]:
     """How many elements a rank gives each rank, and expects from each: two tuples, where each pair
     may have a number of its own; (None, None) where it may not.
     """
+    op = passed.op
     if not collective(op).uneven_on:
         return None, None
-    given, expected = tuple(map(torch.numel, ins)), tuple(map(torch.numel, outs))
+    given, expected = tuple(map(torch.numel, passed.ins)), tuple(map(torch.numel, passed.outs))
     if op.startswith("all_to_all"):
         return given, expected
     if op == "reduce_scatter":

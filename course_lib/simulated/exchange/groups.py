@@ -6,9 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch.distributed as dist
+
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
 from course_lib.simulated.exchange.collective import Collectives
+from course_lib.simulated.exchange.combine import Passed
 from course_lib.simulated.exchange.mail import Mail
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.network import Fabric
@@ -37,18 +40,19 @@ def name_of(rank: Rank, name: str) -> str:
 class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
 
-    mail, collectives = Mail, Collectives
+    mail = Mail
 
     def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
         self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
         self.init = init
-        self.wires, self.store = [0.0] * len(scheduler.ranks), compat.store()
+        self.wires = [0.0] * len(scheduler.ranks)  # by rank, when its last collective ends
+        self.store = compat.store()
         self.channels: dict[tuple[str, tuple[int, ...]], Channel] = {}
         self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
         self._counts = [0] * len(scheduler.ranks)
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks)))
-        self.tables: defaultdict[object, dict[str, bytes]] = defaultdict(dict)  # see store.py
+        self.stores: defaultdict[object, dist.Store] = defaultdict(dist.HashStore)  # see store.py
 
     def check(self, rank: Rank) -> None:
         """Raise if this rank's groups may not be used now."""
@@ -86,9 +90,8 @@ class Groups:
         if key not in self.channels:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
             label = f"{known}:{ranks[0]}" if taken else known
-            args = (self.scheduler, self.fabric, label, key[1])
-            mail, collectives = self.mail(*args, self.buffered), self.collectives(*args, self.wires)
             members = {r: i for i, r in enumerate(ranks)}
+            mail, collectives = self.mail(self, label, members), Collectives(self, label, members)
             self.channels[key] = Channel(label, key[1], members, mail, collectives)
         return self.channels[key]
 
@@ -105,8 +108,7 @@ class Groups:
         if rank.number not in ranks:
             return None
         channel, group = self.join(rank, name, ranks), name_of(rank, "0")
-        me = channel.members[rank.number]
-        channel.collectives.issue(rank, me, op, [], [], [], site=site, group=group).wait()
+        channel.collectives.issue(rank, Passed(op, [], [], site), group).wait()
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:

@@ -60,9 +60,6 @@ class Message(Call):
     def met(self) -> Sequence[Message]:
         return () if self.partner is None else (self.partner,)
 
-    def poll(self) -> None:
-        self.rank.scheduler.poll(self)
-
 
 class Send(Message):
     __slots__ = ("delivered", "order", "there")
@@ -88,16 +85,8 @@ class Send(Message):
 
     def set_off(self) -> None:
         mail, op = self.mail, self.record.op
-        assert op.peer is not None
-        left, self.there = mail.fabric.send(
-            mail.scheduler.now,
-            op.rank,
-            op.peer,
-            op.nbytes,
-            mail.scheduler.at,
-            self.arrived,
-            already_late=self.partner is not None and self.partner.key[1] < 0,
-        )
+        drawn = self.partner is not None and self.partner.key[1] < 0
+        left, self.there = mail.fabric.send(mail.scheduler, op, self.arrived, drawn)
         mail.scheduler.over(self, left)
 
     def arrived(self, at: float) -> None:
@@ -138,11 +127,14 @@ class Recv(Message):
 class Mail:
     """The post office of one group."""
 
-    def __init__(
-        self, scheduler: Scheduler, fabric: Fabric, name: str, ranks: Sequence[int], buffered: bool
-    ) -> None:
-        self.scheduler, self.fabric, self.name, self.ranks = scheduler, fabric, name, ranks
-        self.buffered = buffered
+    def __init__(self, groups: Any, name: str, members: dict[int, int]) -> None:
+        """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
+        see groups.py.
+        """
+        self.scheduler: Scheduler = groups.scheduler
+        self.fabric: Fabric = groups.fabric
+        self.name, self.buffered = name, groups.buffered
+        self.members, self.ranks = members, tuple(members)
         self.sends: defaultdict[Key, deque[Send]] = defaultdict(deque)
         self.recvs: defaultdict[Key, deque[Recv]] = defaultdict(deque)
         self.anys: defaultdict[tuple[int, int], deque[Recv]] = defaultdict(deque)
@@ -150,10 +142,10 @@ class Mail:
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
     def send(
-        self, rank: Rank, me: int, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
+        self, rank: Rank, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
     ) -> Send:
         """Send bytes to group rank ``dst``; of ``like``, only dtype and shape are looked at."""
-        op, key = self._op("send", rank, me, dst, like, tag, site)
+        op, key = self._op("send", rank, dst, like, tag, site)
         call = Send(self, rank, op, site, key)
         call.data = data
         if rank.poisoned and not site.carries:
@@ -163,15 +155,15 @@ class Mail:
         self.scheduler.post(call)
         return call
 
-    def recv(self, rank: Rank, me: int, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
+    def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        op, key = self._op("recv", rank, me, src, like, tag, site)
+        op, key = self._op("recv", rank, src, like, tag, site)
         call = Recv(self, rank, op, site, key)
         if not call.record.waited:
             rank.poisoned.append(call.record)
         if src < 0:
             self.scheduler.read_clock()  # who comes first is a matter of time
-            self.anys[me, tag].append(call)
+            self.anys[key[0], tag].append(call)
         else:
             self.recvs[key].append(call)
             self._meet(key)
@@ -179,25 +171,27 @@ class Mail:
         return call
 
     def _op(
-        self, kind: str, rank: Rank, me: int, peer: int, like: torch.Tensor, tag: int, site: Site
+        self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
     ) -> tuple[Event, Key]:
         """What is written down of this call, one for all that are alike; and its key."""
         scheduler = self.scheduler
         if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
             scheduler.check(rank)
-        known = self._ops.get(alike := (site, me, kind, peer, tag, like.dtype, like.shape))
+        alike = site, rank.number, kind, peer, tag, like.dtype, like.shape
+        known = self._ops.get(alike)
         if known is not None:
             return known
+        me = self.members[rank.number]
         if tag < 0:
             raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
         if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
             raise RuntimeError(
-                f"rank {self.ranks[me]} cannot {kind} to or from itself: "
+                f"rank {rank.number} cannot {kind} to or from itself: "
                 "there is no such connection, copy"
             )
         op = op_of(
             kind,
-            self.ranks[me],
+            rank.number,
             None if peer < 0 else self.ranks[peer],
             self.name,
             like,

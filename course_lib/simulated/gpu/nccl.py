@@ -22,14 +22,14 @@ import torch
 from course_lib.collectives import MAKE_GROUPS  # ranks meet in the store, not on their GPUs
 from course_lib.diagnosis import deadlock, lines, mismatch
 from course_lib.errors import CourseError, Deadlock, Wait
-from course_lib.overlap import stretch
-from course_lib.simulated import scheduler
-from course_lib.simulated.ends import group
-from course_lib.simulated.exchange import groups, mail
+from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.exchange.groups import Groups
+from course_lib.simulated.exchange.mail import Key, Mail, Message, Send
 from course_lib.simulated.gpu.streams import Gpu, Lane
 from course_lib.simulated.rank import Call, Rank
 from course_lib.simulated.records import Site
+from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
 _CROSSED = (
@@ -45,7 +45,7 @@ _SAME_ORDER = "Call them in the same order on all ranks, or give one of them a g
 _BITWISE = ("BAND", "BOR", "BXOR")
 
 
-class Scheduler(scheduler.Scheduler):
+class NcclScheduler(Scheduler):
     """The clocks are those of hosts; calls and computing go to streams."""
 
     backend = "nccl"
@@ -84,40 +84,12 @@ class Scheduler(scheduler.Scheduler):
         if record.completed is None:
             self.park(rank, call)
         assert record.completed is not None
-        self._deliver_before(call)
+        rank.gpu.lanes[record.op.group].deliver_before(call)
         call.work = None  # which delivers itself
         rank.not_before(record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
-
-    def _deliver_before(self, call: Call) -> None:
-        """A communicator runs its calls in order: who waits for one has waited for those before."""
-        lane = _lane(call)
-        if lane is None or call not in lane.unwaited:
-            return
-        for earlier in list(lane.unwaited):
-            del lane.unwaited[earlier]
-            if earlier is call:
-                return
-            earlier.record.waited = True
-            _deliver(earlier)
-
-    def finish_before(self, rank: Rank, group: str, tensors: Tensors) -> None:
-        """A call of this group is about to use these tensors. What earlier calls of the same
-        communicator do with them is done by then: the thread goes on once their values are there.
-        """
-        lane = rank.gpu.lanes.get(group)
-        if lane is None or not any(lane.unwaited.values()):
-            return
-        wanted = list(map(stretch, tensors))
-        for call, goes_on in list(lane.unwaited.items()):
-            theirs = list(map(stretch, call.work.memory)) if goes_on and call.work else []
-            if any(a < stop and b < end for a, end in wanted for b, stop in theirs):
-                self.check(rank)
-                if call.record.completed is None:
-                    self.park(rank, call)
-                _deliver(call)
 
     def poll(self, call: Any) -> None:
         """Asking is enough for the values to be there, unlike on gloo."""
@@ -127,11 +99,11 @@ class Scheduler(scheduler.Scheduler):
             call.work.wait()
 
 
-class Mail(mail.Mail):
-    scheduler: Scheduler
-
-    def _op(self, kind: str, *args: Any) -> tuple[Event, mail.Key]:
-        op, (to, other, _) = super()._op(kind, *args)
+class NcclMail(Mail):
+    def _op(self, *call: Any) -> tuple[Event, Key]:
+        op, (to, other, _) = super()._op(*call)
+        if other < 0:
+            self.scheduler.fail(mismatch.no_source(op))
         return op, (to, other, 0)
 
     def misfit(self, send: Event, recv: Event) -> CourseError | None:
@@ -139,7 +111,7 @@ class Mail(mail.Mail):
             return mismatch.pair(send, recv, "tag on NCCL", send.tag, recv.tag)
         return super().misfit(send, recv)
 
-    def begin(self, send: mail.Send) -> None:
+    def begin(self, send: Send) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
         both = max(send.record.issued, send.partner.record.issued)
         if both > self.scheduler.now:
@@ -147,14 +119,8 @@ class Mail(mail.Mail):
         else:
             super().begin(send)
 
-    def recv(self, rank: Rank, me: int, like: Any, src: int, tag: int, site: Site) -> mail.Recv:
-        if src < 0:
-            op, _ = self._op("recv", rank, me, src, like, tag, site)
-            self.scheduler.fail(mismatch.no_source(op))
-        return super().recv(rank, me, like, src, tag, site)
 
-
-class NcclGroup(group.SimulatedGroup):
+class NcclGroup(SimulatedGroup):
     backend = "nccl"
     supports_coalescing = True
 
@@ -182,7 +148,8 @@ class NcclGroup(group.SimulatedGroup):
 
     def _in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """A call after those before it; its lane knows the Work, and so its memory."""
-        self._rank.scheduler.finish_before(self._rank, self._channel.name, tensors)
+        if lane := self._rank.gpu.lanes.get(self._channel.name):
+            lane.finish_before(tensors)
         work = make(*args, **more)
         work.call.work = work
         return work
@@ -207,8 +174,8 @@ class Batch(torch.distributed.Work):
         return all(work.is_success() for work in self._works)
 
 
-class Groups(groups.Groups):
-    mail = Mail
+class NcclGroups(Groups):
+    mail = NcclMail
 
     def cause(self, call: Call) -> Call:
         """What a rank waits for in the end: the call before it on its communicator."""
@@ -242,7 +209,7 @@ class Groups(groups.Groups):
                     continue
                 first = lane.under_way[0]
                 behind, before = (lines.call_text(call.record.op) for call in (other, first))
-                messages = isinstance(first, mail.Message) and isinstance(other, mail.Message)
+                messages = isinstance(first, Message) and isinstance(other, Message)
                 peers = {call.record.op.peer for call in (first, other)}
                 return (
                     f"On a communicator, calls run one after another: on rank {other.rank.number}, "
@@ -261,13 +228,6 @@ def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:
 
 def _wait_for(a: Event, b: Event) -> Wait:
     return Wait(a.rank, f"{lines.call_text(a)} of group {a.group}", a.line, (b.rank,), a.group)
-
-
-def _deliver(call: Call) -> None:
-    """Put what has come into place. The Work is the user's alone from then on."""
-    work, call.work = call.work, None
-    if work is not None:
-        work.deliver()
 
 
 def _lane(call: Call) -> Lane | None:

@@ -21,8 +21,10 @@ from typing import Any
 
 import torch
 
-from course_lib.simulated.isolation.private import Place, Replace, current, for_ranks
-from course_lib.simulated.rank import Call, Rank
+from course_lib.overlap import stretch
+from course_lib.simulated.exchange.combine import Tensors
+from course_lib.simulated.isolation.private import Place, Replace, for_ranks
+from course_lib.simulated.rank import Call, Rank, current
 from course_lib.simulated.records import is_callers
 from course_lib.simulated.scheduler import Scheduler
 
@@ -114,6 +116,28 @@ class Lane:
         self._free = max(self._free, at)
         self._go_on()
 
+    def deliver_before(self, call: Call) -> None:
+        """Who waits for a call has waited for those before it, as they have run in order."""
+        while call in self.unwaited:
+            earlier = next(iter(self.unwaited))
+            del self.unwaited[earlier]
+            if earlier is not call:
+                earlier.record.waited = True
+                _deliver(earlier)
+
+    def finish_before(self, tensors: Tensors) -> None:
+        """A call is about to use these tensors. What earlier ones do with them is done by then:
+        the thread goes on once their values are there.
+        """
+        wanted = list(map(stretch, tensors)) if any(self.unwaited.values()) else []
+        for call, goes_on in list(self.unwaited.items()):
+            theirs = list(map(stretch, call.work.memory)) if goes_on and call.work else []
+            if any(a < stop and b < end for a, end in wanted for b, stop in theirs):
+                self._scheduler.check(call.rank)
+                if call.record.completed is None:
+                    self._scheduler.park(call.rank, call)
+                _deliver(call)
+
     def _go_on(self) -> None:
         if self.under_way or not self._line:
             return
@@ -125,6 +149,13 @@ class Lane:
                 call.post()
 
         self._scheduler.at(max(ready, self._free), begin)
+
+
+def _deliver(call: Call) -> None:
+    """Put what has come into place. The Work is the user's alone from then on."""
+    work, call.work = call.work, None
+    if work is not None:
+        work.deliver()
 
 
 class Gpu:

@@ -37,21 +37,13 @@ from course_lib.versions import old_torch
 
 def missing() -> str | None:
     """Why this torch cannot simulate, or None if it can."""
-    c: Any = torch._C._distributed_c10d
-    wanted = [
-        (c, "_set_thread_isolation_mode"),
-        (c10d, "_world"),
-        (c10d, "_new_process_group_helper"),
-        (dist.ProcessGroup, "split_group"),
-        (dist, "all_gather_single"),
-    ]
-    gone = [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
-    if "new_group" not in c10d._new_group_with_tag.__code__.co_names:  # the default group is asked
-        gone.append("new_group of a process group")
-    if not gone:
-        return None
     if problem := old_torch(torch.__version__):
         return f"simulate() cannot start ranks: {problem}"
+    c: Any = torch._C._distributed_c10d
+    wanted = (c, "_set_thread_isolation_mode"), (c10d, "_world"), MAKE_GROUP
+    gone = [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
+    if not gone:
+        return None
     return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
 
 
@@ -265,7 +257,7 @@ def change_settings(wanted: list[Any]) -> list[Any]:
     return before
 
 
-def shared_generators() -> list[tuple[Any, dict[str, str], Callable[[], Any]]]:
+def shared_generators() -> list[tuple[Any, dict[str, str], type]]:
     """Modules whose functions draw from one hidden generator: the module, its functions with the
     method that each stands for, and how to make another such generator.
     """

@@ -7,10 +7,9 @@ programs set are looked up for the rank that asks; what a rank sets is gone with
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import current
 from course_lib.terminal import for_a_rank
 
 _OWN = {
@@ -40,14 +39,14 @@ def _is_pythons(handler: logging.Handler) -> bool:
 class _RanksOwn:
     """An attribute of which each rank has its own; others find it where it always is."""
 
-    def __init__(self, name: str, asking: Callable[[], Rank | None]) -> None:
-        self._name, self._asking = name, asking
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __call__(self, original: Any) -> _RanksOwn:
         return self  # is what stands in its place
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
-        rank = self._asking()
+        rank = current()
         if rank is None or owner is None:
             return vars(owner)[self._name]
         key = id(owner), self._name
@@ -56,13 +55,12 @@ class _RanksOwn:
         return rank.logging[key]
 
     def __set__(self, owner: Any, value: Any) -> None:
-        rank = self._asking()
+        rank = current()
         if rank is not None and self._name in vars(owner):
             rank.logging[id(owner), self._name] = value
         else:  # also of a logger that a rank has just made, which stays
             vars(owner)[self._name] = value
 
 
-def places(asking: Callable[[], Rank | None]) -> list[Any]:
-    """Owner, name and replacement, as private.py puts them in place."""
-    return [(kind, name, _RanksOwn(name, asking)) for kind, own in _OWN.items() for name in own]
+# owner, name and replacement, as private.py puts them in place
+PLACES = [(kind, name, _RanksOwn(name)) for kind, own in _OWN.items() for name in own]

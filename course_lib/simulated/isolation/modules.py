@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.abc
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 
 from course_lib.pickling import why
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.user_code import is_user_code
 
 _libraries: set[str] = set()  # names of modules that are known to be none of the user's
@@ -63,11 +63,11 @@ def is_imported(module: ModuleType, others: Mapping[str, ModuleType]) -> bool:
 
 
 class Modules(importlib.abc.MetaPathFinder):
-    """What each rank has imported of them; ``asking`` tells whether a rank imports."""
+    """What each rank has imported of them."""
 
-    def __init__(self, callers: dict[str, ModuleType], asking: Callable[[], Any]) -> None:
+    def __init__(self, callers: dict[str, ModuleType]) -> None:
         self.main = {"__main__": sys.modules["__main__"]}  # which runpy replaces for a while
-        self.callers, self._asking = callers, asking
+        self.callers = callers
         self.shared: dict[str, str] = {}  # by name: why
         self._loaded = set(self.main)  # what ranks have for themselves
         self._specs: dict[str, ModuleSpec | None] = {}
@@ -97,7 +97,7 @@ class Modules(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
         """Part of the import system: how to import a module, if it is the user's own."""
-        if self._asking() is None:
+        if current() is None:
             return None
         if name not in self._specs:
             self._specs[name] = self._find(name, path)

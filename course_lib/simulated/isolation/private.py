@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 import timeit
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -41,7 +41,7 @@ import torch.multiprocessing
 from course_lib import context, rendezvous
 from course_lib.simulated.isolation import compat, log_settings, store
 from course_lib.simulated.isolation.modules import Modules
-from course_lib.simulated.rank import Rank
+from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
 
@@ -53,12 +53,6 @@ _SIGNALS = "alarm setitimer pause sigwait sigtimedwait raise_signal pthread_kill
 MOST_OUTPUT = 100_000  # characters shown of one rank
 
 
-def current() -> Rank | None:
-    """The rank whose thread is asking, or None."""
-    here = context.current()
-    return here if isinstance(here, Rank) else None
-
-
 class Privacy:
     """Swaps what is private when the baton changes hands, and puts all back at the end."""
 
@@ -66,7 +60,7 @@ class Privacy:
         self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
     ) -> None:
         """``modules``: the user's own, which each rank imports for itself."""
-        self.modules = Modules(modules, current)
+        self.modules = Modules(modules)
         self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
@@ -239,15 +233,20 @@ _IN_RANKS: list[tuple[Any, str, Callable[..., Any]]] = [
 @functools.cache
 def _places() -> list[Place]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
-    out = places_of(_IN_RANKS)
-    for number, (module, names, make) in enumerate(compat.shared_generators()):
+    out = [
+        (owner, name, for_ranks(replacement))
+        for owner, names, replacement in _IN_RANKS
+        for name in names.split()
+        if hasattr(owner, name)  # on this system
+    ]
+    for module, names, make in compat.shared_generators():
         out += [
-            (module, name, for_ranks(functools.partial(_draw, number, make, method)))
+            (module, name, for_ranks(functools.partial(_draw, make, method)))
             for name, method in names.items()
         ]
     with suppress(ImportError):  # its progress bars start a thread
         out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
-    out += log_settings.places(current)
+    out += log_settings.PLACES
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,
@@ -257,16 +256,6 @@ def _places() -> list[Place]:
         (sys, "argv", lambda _: arguments()),
         (sys, "stdout", _Pages),
         (sys, "stderr", _Pages),
-    ]
-
-
-def places_of(rows: Iterable[tuple[Any, str, Callable[..., Any]]]) -> list[Place]:
-    """Of rows like those of _IN_RANKS; names that this system lacks are left out."""
-    return [
-        (owner, name, for_ranks(replacement))
-        for owner, names, replacement in rows
-        for name in names.split()
-        if hasattr(owner, name)
     ]
 
 
@@ -296,14 +285,11 @@ def _timer(original: Any) -> Any:
     return init
 
 
-def _draw(
-    number: int, make: Callable[[], Any], name: str, rank: Rank, *args: Any, **kwargs: Any
-) -> Any:
+def _draw(make: type, name: str, rank: Rank, *args: Any, **kwargs: Any) -> Any:
     """Call a function of ``random`` or ``numpy.random`` on the rank's own generator."""
-    generators = rank.generators
-    if number not in generators:  # context.seed_rank seeds it at once
-        generators[number] = make()
-    return getattr(generators[number], name)(*args, **kwargs)
+    if make not in rank.generators:  # context.seed_rank seeds it at once
+        rank.generators[make] = make()
+    return getattr(rank.generators[make], name)(*args, **kwargs)
 
 
 class _Pages(io.TextIOBase):

@@ -1,11 +1,11 @@
-"""The stores of torch.distributed in simulated ranks: those that name one place share a table.
+"""The stores of torch.distributed in simulated ranks: those that name one place share one.
 
 Whoever waits for a key looks again after a while, in virtual time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,49 +22,35 @@ class SharedStore(_Store):
 
     def __init__(self, rank: Rank, place: object, timeout: timedelta | None) -> None:
         super().__init__()
-        self._rank, self._table = rank, rank.groups.tables[place]
+        self._rank, self._shared = rank, rank.groups.stores[place]
         self.set_timeout(timeout or timedelta(seconds=300))
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
 
-    def set(self, key: str, value: str | bytes) -> None:
-        self._table[key] = value.encode() if isinstance(value, str) else bytes(value)
-
     def get(self, key: str) -> bytes:
         self.wait([key])
-        return self._table[key]
-
-    def add(self, key: str, amount: int) -> int:
-        total = int(self._table.get(key, b"0")) + amount
-        self._table[key] = b"%d" % total
-        return total
-
-    def compare_set(self, key: str, expected: str, wanted: str) -> bytes:
-        held = self._table.get(key)
-        if held == expected.encode() or (held is None and not expected):
-            self.set(key, wanted)
-        return self._table.get(key, expected.encode())
-
-    def check(self, keys: Sequence[str]) -> bool:
-        return all(key in self._table for key in keys)
+        return self._shared.get(key)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         scheduler, seconds = self._rank.scheduler, self._seconds
         if timeout is not None:
             seconds = timeout.total_seconds()
         pause = _FIRST_LOOK
-        while not self.check(keys):
+        while not self._shared.check(keys):
             if seconds <= 0:
                 raise dist.DistStoreError(f"wait timeout, keys: {', '.join(keys)}")
             scheduler.spend(self._rank, pause)
             seconds, pause = seconds - pause, min(2 * pause, _LONGEST_PAUSE)
 
-    def delete_key(self, key: str) -> bool:
-        return self._table.pop(key, None) is not None
 
-    def num_keys(self) -> int:
-        return len(self._table)
+def _at_once(name: str) -> Callable[..., Any]:
+    """A method that waits for nobody."""
+    return lambda end, *args: getattr(end._shared, name)(*args)
+
+
+for _name in ("set", "add", "check", "compare_set", "delete_key", "num_keys"):
+    setattr(SharedStore, _name, _at_once(_name))
 
 
 # ---- what stands in ranks for classes of torch.distributed ---------------------------------------
