@@ -44,7 +44,7 @@ course_lib.simulated.exchange.combine: Passed
 course_lib.simulated.exchange.groups: Channel
 course_lib.simulated.exchange.mail: Recv Send
 course_lib.simulated.isolation.compat: enter_world leave_world missing separate_worlds store
-course_lib.simulated.isolation.private: PROCESSES
+course_lib.simulated.isolation.private: CONFINED
 course_lib.simulated.memory: contents
 course_lib.simulated.rank: Rank current
 course_lib.simulated.records: Site

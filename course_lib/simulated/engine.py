@@ -185,9 +185,13 @@ class Execution:
         n = program.world_size
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
-            grouping, end, places = Groups, SimulatedGroup, []
+            grouping = Groups
+            end = SimulatedGroup
+            places = []
             if program.backend == "nccl":
-                scheduling, grouping, end = nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup
+                scheduling = nccl.NcclScheduler
+                grouping = nccl.NcclGroups
+                end = nccl.NcclGroup
                 places = streams.places()
             self.scheduler = scheduling(n, program.seed, self._stopped)
             self.ranks = self.scheduler.ranks
@@ -198,7 +202,8 @@ class Execution:
                 how = program.buffered, program.init
                 self.groups = grouping(self.scheduler, self.fabric, *how)
                 for rank in self.ranks:
-                    rank.groups, rank.end_of = self.groups, partial(end, self.groups, rank)
+                    rank.groups = self.groups
+                    rank.end_of = partial(end, self.groups, rank)
                     rank.most_poisoned = most = poison.MOST // n
                     flipped = flip[1] if rank.number == flip[0] else 0
                     rank.buffers = Buffers(most, side, flipped)

@@ -87,7 +87,8 @@ class Scheduler(Agenda):
             wall, cpu = time.monotonic(), time.process_time()
             if self._finished.wait(min(seconds, LOOK)):
                 return True
-            wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+            wall = time.monotonic() - wall
+            cpu = time.process_time() - cpu
             seconds -= min(wall, cpu) if cpu > LEAST_SHARE * wall else wall
         return self._finished.is_set()
 

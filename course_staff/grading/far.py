@@ -73,14 +73,20 @@ class Call:
     """A call that the judge has taken: what its Work asks of it, it asks the judge."""
 
     def __init__(self, ask: Asker, reply: dict[str, Any], outs: Tensors | None) -> None:
-        self.number, self.waited, self.source = reply["number"], False, None
-        self._ask, self._outs, self._over = ask, outs, False
+        self.number = reply["number"]
+        self.waited = False
+        self.source = None
+        self._ask = ask
+        self._outs = outs
+        self._over = False
         self._came: list[str] = []  # in the memory of what it fills
         self._take(reply)
 
     def _take(self, reply: dict[str, Any]) -> dict[str, Any]:
         if reply["completed"] and not self._over:
-            self._over, self._came, self.source = True, reply["came"], reply["source"]
+            self._over = True
+            self._came = reply["came"]
+            self.source = reply["source"]
         return reply
 
     def _tell(self, do: str, **what: Any) -> dict[str, Any]:
@@ -119,7 +125,9 @@ class Channel:
     """A group, at the judge's: its mail, and its collectives."""
 
     def __init__(self, ask: Asker, number: int, ranks: list[int]) -> None:
-        self._ask, self._number, self.ranks = ask, number, ranks
+        self._ask = ask
+        self._number = number
+        self.ranks = ranks
         self.members = {rank: at for at, rank in enumerate(ranks)}
         self.mail = self.collectives = self
 

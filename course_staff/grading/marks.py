@@ -165,7 +165,9 @@ def _seen(mark: Mark, shows: str, core_alone: bool) -> Mark:
     record = {name: value for name, value in record.items() if name in shown}
     if "told" in record:  # the rows of the levels; the case, if it may be seen; the hint
         head, *rest = record["told"]
-        rows = [row for row in head.splitlines()[1:] if not core_alone or "core" in row.split()[:1]]
+        rows = head.splitlines()[1:]
+        if core_alone:
+            rows = [row for row in rows if row.split()[:1] == ["core"]]
         record["told"] = ["\n".join(rows), *(rest if shows == "all" else rest[-1:])]
     told = "told" in shown or not record.get("written")
     return replace(mark, record=record, earned=earned, reason=mark.reason if told else "")

@@ -48,22 +48,26 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
     cells = [*before, answer]
     bodies = [_readable(cell.source) for cell in cells]
     bound = [[binds(statement) for statement in body] for body in bodies]
+    # the last cell that binds a name has the word
+    last = {name: at for at, body in enumerate(bound) for names in body for name in names}
     take: list[set[int]] = [set() for _ in cells]
-    needed, done = [exercise], set()
-    uses, missing = set(), []
+    needed = [exercise]
+    done = set()
+    uses = set()
+    missing = []
     while needed:
         name = needed.pop()
         if name in done:
             continue
         done.add(name)
-        # the last cell that binds it has the word
-        at = next((n for n in reversed(range(len(cells))) if name in set().union(*bound[n])), None)
+        at = last.get(name)
         if at is None:
             missing += [name] if name not in PROVIDED else []
             continue
         fresh = {n for n, names in enumerate(bound[at]) if name in names} - take[at]
         take[at] |= fresh
-        needed += sorted(set().union(*(reads(bodies[at][n]) for n in fresh)))
+        for number in fresh:
+            needed += sorted(reads(bodies[at][number]))
         if cells[at].exercise not in ("", exercise):
             uses.add(cells[at].exercise)
     taken = [(cell, sorted(numbers)) for cell, numbers in zip(cells, take, strict=True) if numbers]

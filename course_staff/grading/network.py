@@ -61,7 +61,10 @@ class Stage:
     current: Stage | None = None
 
     def __init__(self, slots: list[Slot], play: Play, files: set[str], ddp: bool) -> None:
-        self.slots, self.by_rank, self.files, self.ddp = slots, play.prepared.by_rank, files, ddp
+        self.slots = slots
+        self.by_rank = play.prepared.by_rank
+        self.files = files
+        self.ddp = ddp
         self.kept = 0  # bytes that came with calls
 
 
@@ -101,11 +104,17 @@ class Proxy:
         self._calls: dict[int, Any] = {}  # by number
 
     def serve(self) -> list[Seen]:
-        slot, number, buffers = self._slot, self._rank.number, self._rank.buffers
+        slot = self._slot
+        number = self._rank.number
+        buffers = self._rank.buffers
         try:
-            play: Reply = {"rank": number, "world": len(self._stage.slots), "ddp": self._stage.ddp}
-            play |= {"calls": packed(self._given)}
-            play |= {"buffers": [buffers.most, buffers.side, buffers.flipped]}
+            play = {
+                "rank": number,
+                "world": len(self._stage.slots),
+                "ddp": self._stage.ddp,
+                "calls": packed(self._given),
+                "buffers": [buffers.most, buffers.side, buffers.flipped],
+            }
             slot.start({"play": play})
             while True:
                 request = slot.talk.receive()
@@ -202,11 +211,21 @@ class Proxy:
             _index(root, channel.ranks)
         if not 0 <= poisoned <= len(outs):
             raise Malformed("more buffers than it has")
-        kinds, filled = list(map(of_kind, ins)), list(map(of_kind, outs))
-        written = None if first is None else of_kind(first)
-        said = self._site(site), root, reduce_op, async_op, written
-        told = self._kept(kinds, given), dense, shared, poisoned
-        passed = Passed(op, kinds, filled, *said, *told)
+        kinds = list(map(of_kind, ins))
+        passed = Passed(
+            op,
+            kinds,
+            list(map(of_kind, outs)),
+            self._site(site),
+            root=root,
+            reduce_op=reduce_op,
+            async_op=async_op,
+            first=None if first is None else of_kind(first),
+            given=self._kept(kinds, given),
+            dense=dense,
+            shared=shared,
+            poisoned=poisoned,
+        )
         call = channel.collectives.issue(self._rank, passed)
         return self._taken(call) | _state(call, False)
 

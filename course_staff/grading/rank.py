@@ -25,20 +25,18 @@ from __future__ import annotations
 import ast
 import gc
 import importlib
-import multiprocessing.process
 import os
 import pickle
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -51,7 +49,7 @@ from course_lib.rendezvous import torchrun_names
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.poison import Buffers
 from course_lib.simulated.isolation import compat
-from course_lib.simulated.isolation.private import PROCESSES
+from course_lib.simulated.isolation.private import CONFINED
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line
@@ -156,20 +154,11 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
 
 def _confine(ask: Asker) -> None:
     """A rank's clock is the judge's, and it starts no process: as in the simulator."""
-    for name in ("time", "monotonic", "perf_counter"):
-        setattr(time, name, ask.now)
-        setattr(time, name + "_ns", lambda: int(ask.now() * 1e9))
-    time.sleep = ask.compute  # type: ignore[assignment]
-    what = "a simulated rank cannot start or end processes: use run(), where ranks are processes"
-
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(what)
-
-    for name in PROCESSES.split():
-        if hasattr(os, name):
-            setattr(os, name, refuse)
-    subprocess.Popen.__init__ = refuse  # type: ignore[method-assign]
-    multiprocessing.process.BaseProcess.start = refuse  # type: ignore[method-assign]
+    clock = SimpleNamespace(read_clock=ask.now, spend=lambda _, seconds: ask.compute(seconds))
+    rank = SimpleNamespace(scheduler=clock)
+    for owner, names, replacement in CONFINED:
+        for name in filter(partial(hasattr, owner), names.split()):
+            setattr(owner, name, partial(replacement, rank))
 
 
 def _played(setup: dict[str, Any], play: dict[str, Any], ask: Asker) -> dict[str, Any]:

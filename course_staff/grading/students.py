@@ -51,7 +51,8 @@ def read_roster(path: Path) -> list[Student]:
 
 def _student(row: dict[str, str], place: str) -> Student:
     known = Student.__dataclass_fields__
-    given: dict[str, Any] = {k: v.strip() for k, v in row.items() if k in known and v and v.strip()}
+    stripped = {name: (row[name] or "").strip() for name in known.keys() & row.keys()}
+    given: dict[str, Any] = {name: text for name, text in stripped.items() if text}
     try:
         for name in given.keys() & {"submitted", "due"}:
             given[name] = datetime.fromisoformat(given[name]).astimezone(UTC)

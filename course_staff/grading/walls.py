@@ -42,6 +42,7 @@ _NEWNS, _NEWUTS, _NEWIPC = 0x20000, 0x4000000, 0x8000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC = 1, 2, 4, 8
 _REMOUNT, _BIND, _REC, _PRIVATE = 32, 4096, 16384, 1 << 18
+_NOATIME, _NODIRATIME, _RELATIME, _ST_RELATIME = 1024, 2048, 1 << 21, 4096
 _DETACH = 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
@@ -234,10 +235,11 @@ def _bring(path: str, place: str) -> None:
     else:
         Path(target).touch()
     _mount(path, target, None, _BIND | _REC)
-    kept = os.statvfs(target).f_flag & (_NOSUID | _NODEV | _NOEXEC | 1024 | 2048 | 4096)
-    times = (kept & 1024 and 1 << 10) | (kept & 2048 and 1 << 11) | (kept & 4096 and 1 << 21)
-    flags = kept & (_NOSUID | _NODEV | _NOEXEC) | times
-    _mount(None, target, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | flags)
+    before = os.statvfs(target).f_flag
+    kept = before & (_NOSUID | _NODEV | _NOEXEC | _NOATIME | _NODIRATIME)
+    if before & _ST_RELATIME:  # the one that has another number where it is read
+        kept |= _RELATIME
+    _mount(None, target, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | kept)
 
 
 def _become_nobody(own_files: bool) -> None:

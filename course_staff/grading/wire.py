@@ -194,7 +194,9 @@ class Opaque:
 def _taken_apart(t: Tensor) -> list[Any]:
     """How a tensor lies in memory, and that: with what lies around it where that is little, so that
     writes beside it show."""
-    whole, size, offset = t.untyped_storage(), t.element_size(), int(t.storage_offset())
+    whole = t.untyped_storage()
+    size = t.element_size()
+    offset = int(t.storage_offset())
     first, stop = 0, whole.nbytes()
     if stop > AROUND:
         first = min(size * offset, stop)  # an empty view may begin behind the end

@@ -47,9 +47,12 @@ class SimulatedGroup(_ProcessGroup):
         what stands for them where the exchange is elsewhere.
         """
         self._channel, self._mail = channel, channel.mail
-        self._me, self._size = channel.members[rank.number], len(channel.members)
+        self._me = channel.members[rank.number]
+        self._size = len(channel.members)
         super().__init__(self._me, self._size)
-        self._groups, self._rank, self.group_name = groups, rank, name
+        self._groups = groups
+        self._rank = rank
+        self.group_name = name
         self._patience = _short(timeout)  # of its calls
 
     # -- who we are ----------------------------------------------------------------------------
@@ -151,7 +154,8 @@ class SimulatedGroup(_ProcessGroup):
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, tensor, src, tag, site)
-        buffers, in_users_hands = self._rank.buffers, site.direct and not site.blocking
+        buffers = self._rank.buffers
+        in_users_hands = site.direct and not site.blocking
         held = buffers.put(tensor) if in_users_hands else None
         return works.RecvWork(call, self._patience, tensor, buffers, held)
 

@@ -47,7 +47,10 @@ class _MessageWork:
         """``patience`` is how long wait() waits where nobody says; ``held`` is what the buffer has
         to hold until then, None where nobody can have written to it.
         """
-        self.call, self.patience, self._buffers, self._held = call, patience, buffers, held
+        self.call = call
+        self.patience = patience
+        self._buffers = buffers
+        self._held = held
         self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
         buffers.last = call.number
 
@@ -142,11 +145,16 @@ class CollectiveWork(dist.Work):
         buffers are the call's until ``wait``.
         """
         super().__init__()
-        kind, self.patience, self._buffers = collective(passed.op), patience, rank.buffers
+        kind = collective(passed.op)
+        self.patience = patience
+        self._buffers = rank.buffers
         ins, outs = passed.ins, passed.outs
-        self._outputs, reads, places = outs, ins, outs
+        self._outputs = outs
+        reads = ins
+        places = outs
         if kind.memory == "as it lies":  # whatever the order of dimensions
-            reads, places = list(map(memory.as_it_lies, ins)), list(map(memory.as_it_lies, outs))
+            reads = list(map(memory.as_it_lies, ins))
+            places = list(map(memory.as_it_lies, outs))
         # what is only combined may be sent as it is if nobody can change it before all have called
         keep = passed.reduce_op is not None and not passed.async_op
         given = reads if keep else [t.detach().clone() for t in reads]
@@ -228,7 +236,9 @@ class CollectiveWork(dist.Work):
                     continue
                 out.detach().copy_(value.view(out.shape))
                 self._buffers.filled[out.data_ptr()] = self.call.number, self._buffers.last
-        self._places, self._watched, self._poisons = None, [], []
+        self._places = None
+        self._watched = []
+        self._poisons = []
 
 
 def _meet(ins: Tensors, outs: Tensors) -> bool:

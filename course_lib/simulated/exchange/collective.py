@@ -37,7 +37,9 @@ class Part(Call):
         self, calls: Collectives, meeting: Meeting, rank: Rank, op: Event, site: Site, me: int
     ) -> None:
         super().__init__(rank, op, site)
-        self.calls, self.meeting, self.me = calls, meeting, me
+        self.calls = calls
+        self.meeting = meeting
+        self.me = me
         self.given: Tensors = []  # what the rank gave, as it was then
         self.values: Tensors = []
 
@@ -110,7 +112,9 @@ class Collectives:
         """
         self.scheduler: Scheduler = groups.scheduler
         self.fabric: Fabric = groups.fabric
-        self.name, self.members, self.ranks = name, members, tuple(members)
+        self.name = name
+        self.members = members
+        self.ranks = tuple(members)
         self.wires: list[float] = groups.wires
         self._meetings: dict[int, Meeting] = {}
         self._counts = [0] * len(members)
@@ -119,7 +123,10 @@ class Collectives:
         """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
         self.scheduler.check(rank)
         me, n = self.members[rank.number], len(self.ranks)
-        name, ins, outs, first = passed.op, passed.ins, passed.outs, passed.first
+        name = passed.op
+        ins = passed.ins
+        outs = passed.outs
+        first = passed.first
         kind = collective(name)
         in_splits, out_splits = splits(passed, n)
         op = op_of(
@@ -175,7 +182,8 @@ class Collectives:
         """With every rank that has called: each two have a number of elements of their own."""
         op, me = part.record.op, part.me
         for other in part.met:
-            theirs, their = other.record.op, other.me
+            theirs = other.record.op
+            their = other.me
             if not op.in_splits or not op.out_splits or not theirs.in_splits:
                 continue
             fits = op.out_splits[their] == theirs.in_splits[me]
@@ -231,6 +239,7 @@ class Collectives:
                 leaves = max(clocks[src], clocks[dst], out.free)
                 out.free = leaves + size * beta
                 into.free = end = max(leaves + alpha, into.free) + size * beta
-                after[src], after[dst] = max(after[src], out.free), max(after[dst], end)
+                after[src] = max(after[src], out.free)
+                after[dst] = max(after[dst], end)
             clocks = after
         return max(clocks)

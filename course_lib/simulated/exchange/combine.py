@@ -69,7 +69,10 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
     """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank, but
     for calls that take blocks of uneven lengths on this backend.
     """
-    op, ins, outs, reduce_op = passed.op, passed.ins, passed.outs, passed.reduce_op
+    op = passed.op
+    ins = passed.ins
+    outs = passed.outs
+    reduce_op = passed.reduce_op
     for tensor in (ins or outs)[:1]:
         known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
         if not known and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
@@ -105,7 +108,8 @@ def splits(passed: Passed, n: int) -> tuple[Any, Any]:
     op = passed.op
     if not collective(op).uneven_on:
         return None, None
-    given, expected = tuple(map(torch.numel, passed.ins)), tuple(map(torch.numel, passed.outs))
+    given = tuple(map(torch.numel, passed.ins))
+    expected = tuple(map(torch.numel, passed.outs))
     if op.startswith("all_to_all"):
         return given, expected
     if op == "reduce_scatter":

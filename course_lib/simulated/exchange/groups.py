@@ -44,7 +44,9 @@ class Groups:
 
     def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
-        self.scheduler, self.fabric, self.buffered = scheduler, fabric, buffered
+        self.scheduler = scheduler
+        self.fabric = fabric
+        self.buffered = buffered
         self.init = init
         self.wires = [0.0] * len(scheduler.ranks)  # by rank, when its last collective ends
         self.store = compat.store()
@@ -91,7 +93,8 @@ class Groups:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
             label = f"{known}:{ranks[0]}" if taken else known
             members = {r: i for i, r in enumerate(ranks)}
-            mail, collectives = self.mail(self, label, members), Collectives(self, label, members)
+            mail = self.mail(self, label, members)
+            collectives = Collectives(self, label, members)
             self.channels[key] = Channel(label, key[1], members, mail, collectives)
         return self.channels[key]
 
@@ -107,7 +110,8 @@ class Groups:
             self._compare(rank, op, tuple(ranks), site)
         if rank.number not in ranks:
             return None
-        channel, group = self.join(rank, name, ranks), name_of(rank, "0")
+        channel = self.join(rank, name, ranks)
+        group = name_of(rank, "0")
         channel.collectives.issue(rank, Passed(op, [], [], site), group).wait()
         return channel
 

@@ -44,7 +44,9 @@ class Message(Call):
 
     def __init__(self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key) -> None:
         self.rank, self.record = rank, rank.record(op, site)  # in line: it is quicker
-        self.number, self.posted, self.work = len(rank.records), False, None
+        self.number = len(rank.records)
+        self.posted = False
+        self.work = None
         self.mail, self.key = mail, key
         self.data: bytes | None = None
         self.partner: Any = None  # the other side, once both have called
@@ -218,7 +220,10 @@ class Mail:
             recv.record.op = op = replace(op, peer=send.record.op.rank)
         if error := self.misfit(send.record.op, op):
             self.scheduler.fail(error)
-        send.partner, recv.partner, recv.data, send.data = recv, send, send.data, None
+        send.partner = recv
+        recv.partner = send
+        recv.data = send.data
+        send.data = None
         if send.posted and recv.posted:
             self.begin(send)
 
@@ -239,7 +244,9 @@ class Mail:
 
     def serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
-        anys, looks, now = self.anys[dst, tag], self._looks, self.scheduler.now
+        anys = self.anys[dst, tag]
+        looks = self._looks
+        now = self.scheduler.now
         if looks.get((dst, tag), inf) <= now:
             del looks[dst, tag]
         while anys and (coming := self._coming(dst, tag)):

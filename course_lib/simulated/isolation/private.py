@@ -45,7 +45,7 @@ from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
 
-PROCESSES = (
+_PROCESSES = (
     "fork forkpty system posix_spawn posix_spawnp popen _exit abort "
     "execv execve execl execlp execvp execvpe"
 )
@@ -195,16 +195,19 @@ _NO_SIGNAL = _refuse("gets and sends no signals: use run(), where ranks are proc
 _NO_CUDA = _refuse(
     "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
 )
-# Of whom, which names, and what they do in a rank.
-_IN_RANKS: list[tuple[Any, str, Callable[..., Any]]] = [
+Rows = list[tuple[Any, str, Callable[..., Any]]]  # of whom, which names, what they do in a rank
+CONFINED: Rows = [  # also in a rank that is a process of its own, where an answer is graded
     (time, "sleep", _sleep),
     (time, "time monotonic perf_counter process_time thread_time clock_gettime", _clock),
     (time, "time_ns monotonic_ns perf_counter_ns process_time_ns thread_time_ns", _clock_ns),
     (time, "clock_gettime_ns", _clock_ns),
     (timeit, "default_timer", _clock),
-    (os, PROCESSES, _NO_PROCESS),
+    (os, _PROCESSES, _NO_PROCESS),
     (subprocess.Popen, "__init__", _NO_PROCESS),
     (multiprocessing.process.BaseProcess, "start", _NO_PROCESS),
+]
+_IN_RANKS: Rows = [
+    *CONFINED,
     (threading.Thread, "start", _NO_THREAD),
     (signal, _SIGNALS, _NO_SIGNAL),
     (os, "kill killpg", _NO_SIGNAL),
