@@ -35,11 +35,6 @@ class NeedsClock(Exception):
 class AheadScheduler(Scheduler):
     """Lets a rank run as long as the values that it needs are there. Its clock stands still."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        for rank in self.ranks:
-            rank.log = []
-
     def post(self, call: Call) -> None:
         call.rank.log.append(call)
         for other in call.met if call.ready else ():

@@ -58,7 +58,7 @@ def _difference(a: Execution, b: Execution) -> int | None:
         if x.digests != y.digests:
             pairs = zip(x.digests, y.digests, strict=False)
             at = next((p[0] for p, q in pairs if p != q), min(len(x.records), len(y.records)))
-            moved.append((x.records[min(at, len(x.records)) - 1].issued, x.number))
+            moved.append((x.records[at - 1].issued, x.number))
     if moved:
         return min(moved)[1]
     if type(a.error) is not type(b.error) or str(a.error) != str(b.error):

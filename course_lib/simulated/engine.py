@@ -144,7 +144,7 @@ def simulate(*args: Any) -> Run:
         )
     error, note = execution.error, None
     poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
-    if any(len(rank.poisoned) > rank.most_poisoned for rank in execution.ranks):
+    if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
         note = (
             f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
@@ -193,21 +193,19 @@ class Execution:
                 grouping = nccl.NcclGroups
                 end = nccl.NcclGroup
                 places = streams.places()
-            self.scheduler = scheduling(n, program.seed, self._stopped)
+            self.scheduler = scheduling(n, program.seed)
             self.ranks = self.scheduler.ranks
-            self.fabric = Fabric(program.network, n, program.seed)
+            fabric = Fabric(program.network, n, program.seed)
             self.privacy = Privacy(self.scheduler, program.modules, places)
-            self.scheduler.switch = self.privacy.switch
+            self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                how = program.buffered, program.init
-                self.groups = grouping(self.scheduler, self.fabric, *how)
+                self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
                 for rank in self.ranks:
                     rank.groups = self.groups
                     rank.end_of = partial(end, self.groups, rank)
-                    rank.most_poisoned = most = poison.MOST // n
                     flipped = flip[1] if rank.number == flip[0] else 0
-                    rank.buffers = Buffers(most, side, flipped)
-                self.scheduler.run(self._live, program.limit, self._overdue)
+                    rank.buffers = Buffers(poison.MOST // n, side, flipped)
+                self.scheduler.run(self, program.limit)
             self.error = self.scheduler.error
             if self.error is None:
                 self._take_results()
@@ -230,7 +228,7 @@ class Execution:
         at = f" at {time:.3g} s of their time" if time else ""
         return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
-    def _live(self, rank: Rank) -> None:
+    def live(self, rank: Rank) -> None:
         """What a rank does in its own thread."""
         self.privacy.enter(rank)
         if self.program.init:
@@ -266,7 +264,7 @@ class Execution:
         except CourseError as error:
             self.error = error
 
-    def _stopped(self, parked: list[Rank]) -> BaseException:
+    def stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
             return root_cause(self._failed)
@@ -285,7 +283,7 @@ class Execution:
         )
         return who_left(error, self._left)
 
-    def _overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+    def overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",

@@ -30,7 +30,7 @@ class Rank(context.Context):
         self.memory: Curve = []
         self.outcome: RankOutcome | None = None
         self.result: Any = None
-        self.log: Any = None  # what it has done ahead of time: see ahead.py
+        self.log: list[Any] = []  # what it has done ahead of time: see ahead.py
         self.groups: Any = None  # those of all ranks: see exchange/groups.py
         self.end_of: Any = None  # makes its own object for a group's name and Channel
         self.buffers: Any = None  # its own, which calls have yet to fill: see ends/poison.py
@@ -39,7 +39,6 @@ class Rank(context.Context):
         # See early_reads.py: the call that fills each poisoned buffer; of what the rank sent, how
         # many calls came before, and a digest.
         self.poisoned: list[Record] = []
-        self.most_poisoned = 0  # up to which they are searched
         self.digests: list[tuple[int, int]] = []
         # see isolation/private.py
         self.torch_state: Any = None
@@ -81,7 +80,7 @@ class Rank(context.Context):
 
     def show(self, data: bytes) -> None:
         """Others get to see this: keep a digest, which poison that was read would change."""
-        if len(self.poisoned) <= self.most_poisoned:
+        if len(self.poisoned) <= self.buffers.most:  # more are not searched
             self.digests.append((len(self.records), hash(data)))
 
 

@@ -19,7 +19,6 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -33,32 +32,30 @@ LEAST_SHARE = 0.1  # of a processor, which ranks get that compute, however busy 
 GRACE = 2.0  # seconds that an overdue rank gets to come out of C code
 _start = threading.Thread.start  # the original: ranks may not start threads of their own
 _STACK = 1 << 20  # bytes; the least in which backward passes of deep models have room
-Overdue = Callable[[Rank, Any, bool], BaseException]  # of a rank, its frame, and if it is stuck
 
 
 class Scheduler(Agenda):
-    """Runs ``body(rank)`` on every rank, in virtual time."""
+    """Runs all ranks of an execution, in virtual time."""
 
     backend = "gloo"  # whose rules hold
 
-    def __init__(
-        self, world_size: int, seed: int, deadlock: Callable[[list[Rank]], BaseException]
-    ) -> None:
+    def __init__(self, world_size: int, seed: int) -> None:
         super().__init__(seed)
         self.ranks = [Rank(self, number) for number in range(world_size)]
         self.running: Rank | None = None
-        # what to do when the baton goes from one rank to another; None is the caller of run()
-        self.switch: Callable[[Rank | None, Rank | None], None] = lambda before, rank: None
-        self._deadlock = deadlock
         self._finished = threading.Event()
         self._left_behind: Rank | None = None  # stuck in compiled code
-        self._body: Callable[[Rank], None] = lambda rank: None
 
     # -- from the caller's thread -----------------------------------------------------------------
 
-    def run(self, body: Callable[[Rank], None], limit: float, overdue: Overdue) -> None:
-        """Run until all ranks have returned, or ``limit`` seconds have been spent on it."""
-        self._body = body
+    def run(self, execution: Any, limit: float) -> None:
+        """Run until all ranks have returned, or ``limit`` seconds have been spent on it.
+
+        ``execution.live(rank)`` is what a rank does; ``switch(before, rank)`` is called when the
+        baton goes on, and None stands for the caller of this. ``stopped(ranks)`` and
+        ``overdue(rank, frame, stuck)`` are the errors of ranks that cannot go on or do not end.
+        """
+        self._execution = execution
         usual = threading.stack_size(_STACK)
         try:
             self._start_threads()
@@ -70,10 +67,10 @@ class Scheduler(Agenda):
             self._unwind(None)
         try:
             if not self._finished_within(limit):
-                self._end_overdue(overdue)
+                self._end_overdue()
         except BaseException:  # an interrupt: end the ranks, then pass it on
             self.error = self.error or Abandoned()
-            self._end_overdue(overdue)
+            self._end_overdue()
             raise
         for rank in self.ranks:
             if rank.thread is not None and rank.gone and rank is not self._left_behind:
@@ -108,12 +105,12 @@ class Scheduler(Agenda):
             rank.thread = thread
             self.wake(rank, 0.0)
 
-    def _end_overdue(self, overdue: Overdue) -> None:
+    def _end_overdue(self) -> None:
         rank = self.running
         if rank is None or rank.thread is None or self._finished.is_set():
             return
         frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.error = self.error or overdue(rank, frame, False)
+        self.error = self.error or self._execution.overdue(rank, frame, False)
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running
@@ -123,7 +120,7 @@ class Scheduler(Agenda):
                 return
         stuck = self.running
         if stuck is not None and not isinstance(self.error, Abandoned):
-            self.error = overdue(stuck, frame, True)
+            self.error = self._execution.overdue(stuck, frame, True)
             stuck.gone, self._left_behind = True, stuck
             self._unwind(None)
             self._finished.wait(GRACE)
@@ -222,7 +219,7 @@ class Scheduler(Agenda):
 
     def _give(self, before: Rank | None, rank: Rank | None) -> None:
         """Pass the baton on; None is the caller of run()."""
-        self.switch(before, rank)
+        self._execution.switch(before, rank)
         self.running = rank
         if rank is not None:
             rank.baton.release()
@@ -232,7 +229,7 @@ class Scheduler(Agenda):
         rank.baton.acquire()
         try:
             if self.error is None:
-                self._body(rank)
+                self._execution.live(rank)
         except Abandoned:  # the error that ended the simulation is kept in self.error
             self.error = self.error or CourseError(
                 f"rank {rank.number} was stopped, and nothing says why"
@@ -257,7 +254,7 @@ class Scheduler(Agenda):
         """Nobody is ready: say why, if nobody has said so already."""
         if self.error is None:
             try:
-                self.error = self._deadlock([r for r in self.ranks if not r.gone])
+                self.error = self._execution.stopped([r for r in self.ranks if not r.gone])
             except Exception as error:  # a fault of ours must not become a hang
                 self.error = error
 

@@ -132,16 +132,12 @@ class Channel:
         self.mail = self.collectives = self
 
     def send(self, _: Any, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site) -> Call:
-        return self._message("send", like, [text_of(data)], dst, tag, site)
+        more = {"op": "send", "peer": dst, "tag": tag, "given": [text_of(data)]}
+        return self._made("message", None, site, like=kind_of(like), **more)
 
     def recv(self, _: Any, like: torch.Tensor, src: int, tag: int, site: Site) -> Call:
-        return self._message("recv", like, [], src, tag, site)
-
-    def _message(
-        self, op: str, like: torch.Tensor, given: list[str], peer: int, tag: int, site: Site
-    ) -> Call:
-        what = {"op": op, "like": kind_of(like), "given": given, "peer": peer, "tag": tag}
-        return self._made("message", None, site=site, **what)
+        more = {"op": "recv", "peer": src, "tag": tag, "given": []}
+        return self._made("message", None, site, like=kind_of(like), **more)
 
     def issue(self, _: Any, passed: Passed) -> Call:
         more = passed._asdict() | {

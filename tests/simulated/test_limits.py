@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -173,8 +174,8 @@ def test_nothing_ends_without_a_reason():
     def unwind(rank):
         raise scheduler.Abandoned
 
-    world = scheduler.Scheduler(2, 0, lambda parked: RuntimeError("nobody can go on"))
-    world.run(unwind, 5.0, lambda rank, frame, stuck: RuntimeError("overdue"))
+    world = scheduler.Scheduler(2, 0)
+    world.run(SimpleNamespace(live=unwind, switch=lambda before, rank: None), 5.0)
     assert "rank 0 was stopped, and nothing says why" in str(world.error)
 
 

@@ -78,7 +78,7 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
         if not known and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
             raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
         if reduce_op is not None:
-            _refuse_reducing(reduce_op, tensor)
+            _refuse_reducing(reduce_op, tensor, backend)
     if op.startswith(("all_gather", "gather")):
         one, each = ins, [outs]
     elif "scatter" in op:
@@ -117,8 +117,11 @@ def splits(passed: Passed, n: int) -> tuple[Any, Any]:
     return (given * n, expected) if len(set(expected)) > 1 else (None, None)
 
 
-def _refuse_reducing(op: str, tensor: torch.Tensor) -> None:
+def _refuse_reducing(op: str, tensor: torch.Tensor, backend: str) -> None:
     dtype = tensor.dtype
+    bitwise = op.startswith("B")
+    if bitwise and backend == "nccl":
+        raise ValueError(f"Cannot use ReduceOp.{op} with NCCL")
     if tensor.is_sparse and op != "SUM":
         raise RuntimeError(f"gloo has no {op} of sparse tensors: it can only sum them")
     if op not in _FOLDS:
@@ -126,7 +129,7 @@ def _refuse_reducing(op: str, tensor: torch.Tensor) -> None:
     integral = not dtype.is_floating_point
     if op == "AVG" and integral:
         raise RuntimeError(f"AVG needs a floating-point dtype, this tensor is {dtype}")
-    if op.startswith("B") and not integral:
+    if bitwise and not integral:
         raise RuntimeError(f"{op} needs an integer dtype, this tensor is {dtype}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import torch.distributed as dist
 
@@ -51,8 +52,9 @@ class Groups:
         self.wires = [0.0] * len(scheduler.ranks)  # by rank, when its last collective ends
         self.store = compat.store()
         self.channels: dict[tuple[str, tuple[int, ...]], Channel] = {}
-        self._made: list[dict[int, tuple[tuple[int, ...], Event]]] = []  # k-th making, by rank
-        self._counts = [0] * len(scheduler.ranks)
+        # the k-th making, by rank: who is to be in the group, and the call
+        self._made: defaultdict[int, dict[int, tuple[tuple[int, ...], Event]]] = defaultdict(dict)
+        self._next = [count().__next__ for _ in scheduler.ranks]
         self.world = self.join(scheduler.ranks[0], "0", range(len(scheduler.ranks)))
         self.stores: defaultdict[object, dist.Store] = defaultdict(dist.HashStore)  # see store.py
 
@@ -116,18 +118,15 @@ class Groups:
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
-        k = self._counts[rank.number]
-        self._counts[rank.number] += 1
-        if k == len(self._made):
-            self._made.append({})
+        made = self._made[self._next[rank.number]()]
         op = op_of(name, rank.number, None, name_of(rank, "0"), None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
-        for theirs, other in self._made[k].values():
+        for theirs, other in made.values():
             if theirs != ranks and max(len(theirs), len(ranks)) > 1:  # each may make its own
                 lists = str(list(theirs)), str(list(ranks))
                 self.scheduler.fail(mismatch.pair(other, op, "group", *lists))
-        self._made[k][rank.number] = (ranks, op)
+        made[rank.number] = (ranks, op)
 
     def cause(self, call: Call) -> Call:
         """What a rank that waits for this call waits for in the end."""
@@ -139,7 +138,7 @@ class Groups:
 
     def unfinished(self) -> CourseError | None:
         """The error if some ranks made a group that others never made."""
-        for made in self._made:
+        for made in self._made.values():
             others = [r.number for r in self.scheduler.ranks if r.number not in made]
             if others:
                 _, op = made[min(made)]

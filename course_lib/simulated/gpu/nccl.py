@@ -28,7 +28,6 @@ from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.exchange.mail import Key, Mail, Message, Send
 from course_lib.simulated.gpu.streams import Gpu, Lane
 from course_lib.simulated.rank import Call, Rank
-from course_lib.simulated.records import Site
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
@@ -42,7 +41,6 @@ _ASSUMED = (
     "'nccl-lazy' makes one for each pair of ranks, and there these two calls do not meet. "
 )
 _SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
-_BITWISE = ("BAND", "BOR", "BXOR")
 
 
 class NcclScheduler(Scheduler):
@@ -53,7 +51,7 @@ class NcclScheduler(Scheduler):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         for rank in self.ranks:
-            rank.gpu = Gpu(self, rank)
+            rank.gpu = Gpu(rank)
 
     def post(self, call: Call) -> None:
         op, gpu = call.record.op, call.rank.gpu
@@ -134,17 +132,14 @@ class NcclGroup(SimulatedGroup):
             gpu.give(name, calls)
         return Batch([call.work for call in calls])
 
-    def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> Any:
-        return self._in_order([tensor], super()._send, tensor, dst, tag, site)
+    def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
+        return self._in_order([tensor], super()._send, tensor, *more)
 
-    def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> Any:
-        return self._in_order([tensor], super()._recv, tensor, src, tag, site)
+    def _recv(self, tensor: torch.Tensor, *more: Any) -> Any:
+        return self._in_order([tensor], super()._recv, tensor, *more)
 
-    def _issue(self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any) -> Any:
-        reduce_op = str(opts.reduceOp.op).rpartition(".")[2] if hasattr(opts, "reduceOp") else ""
-        if reduce_op in _BITWISE:
-            raise ValueError(f"Cannot use ReduceOp.{reduce_op} with NCCL")
-        return self._in_order([*ins, *outs], super()._issue, op, ins, outs, opts, **more)
+    def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
+        return self._in_order([*ins, *outs], super()._issue, op, ins, outs, *opts, **more)
 
     def _in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """A call after those before it; its lane knows the Work, and so its memory."""

@@ -12,11 +12,11 @@ wait for values, clocks do not. What may still be open is a Lane.
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -31,21 +31,34 @@ from course_lib.simulated.scheduler import Scheduler
 LAUNCH = 5e-6  # seconds of the host for each thing that it hands out; the stream may begin at once
 
 
-class Stream:
-    """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU."""
+class Moment:
+    """A time ``at`` which something will have happened: the host may ask for it, or wait."""
 
-    free, name = 0.0, "compute"
+    at = 0.0
+
+    def query(self) -> bool:
+        return self.at <= mine().scheduler.read_clock()
+
+    def synchronize(self) -> None:
+        mine().stand_still_until(self.at)
+
+
+class Stream(Moment):
+    """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU; ``at`` is when it will
+    have done all that it was given.
+    """
+
+    name = "compute"
 
     def __init__(self, *_: Any, **__: Any) -> None:
         streams = mine().streams
         self.name = f"side {len(streams)}"
         streams.append(self)
 
-    def wait_event(self, event: Event) -> None:
-        self.wait_until(event.at)
+    def wait_event(self, other: Moment) -> None:
+        self.wait_until(other.at)
 
-    def wait_stream(self, other: Stream) -> None:
-        self.wait_until(other.free)
+    wait_stream = wait_event
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
@@ -54,32 +67,20 @@ class Stream:
 
     def wait_until(self, at: float) -> None:
         """What comes next on this stream waits; the host does not."""
-        self.free = max(self.free, at)
-
-    def synchronize(self) -> None:
-        mine().stand_still_until(self.free)
-
-    def query(self) -> bool:
-        return self.free <= mine().scheduler.read_clock()
+        self.at = max(self.at, at)
 
 
-class Event:
+class Event(Moment):
     """A mark on a stream; ``at`` is the time at which the stream comes by."""
 
     def __init__(self, enable_timing: bool = False, **_: Any) -> None:
-        self.at, self._timing = 0.0, enable_timing
+        self._timing = enable_timing
 
     def record(self, stream: Stream | None = None) -> None:
         self.at = mine().reached(stream)
 
     def wait(self, stream: Stream | None = None) -> None:
         (stream or mine().current).wait_event(self)
-
-    def query(self) -> bool:
-        return self.at <= mine().scheduler.read_clock()
-
-    def synchronize(self) -> None:
-        mine().stand_still_until(self.at)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this mark to the other one."""
@@ -161,20 +162,21 @@ def _deliver(call: Call) -> None:
 class Gpu:
     """All streams of one rank."""
 
-    def __init__(self, scheduler: Scheduler, rank: Rank) -> None:
-        self.scheduler, self._rank = scheduler, rank
+    def __init__(self, rank: Rank) -> None:
+        self.scheduler: Scheduler = rank.scheduler
+        self._rank = rank
         self.compute = self.current = object.__new__(Stream)
         self.streams = [self.compute]
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
 
     def reached(self, stream: Stream | None = None) -> float:
         """When a stream would begin what it were given now."""
-        return max((stream or self.current).free, self.scheduler.now)
+        return max((stream or self.current).at, self.scheduler.now)
 
     def run(self, seconds: float) -> float:
         """Give the current stream work; returns when it will have done it."""
-        self.current.free = end = self.reached() + seconds
+        self.current.at = end = self.reached() + seconds
         self.stand_still_until(self.scheduler.now + LAUNCH)
         return end
 
@@ -182,9 +184,7 @@ class Gpu:
         """Hand calls to a communicator; they wait for what the current stream was given so far.
         Those that are not asynchronous run in that stream, which has to wait for them at once.
         """
-        lane = self.lanes.get(group)
-        if lane is None:
-            lane = self.lanes[group] = Lane(self.scheduler)
+        lane = self.lanes[group]
         for call in batch:
             op = call.record.op
             in_current = op.is_collective and not op.async_op  # torch's send does not know
@@ -213,7 +213,7 @@ class Gpu:
             while lane.last.record.completed is None:
                 self.scheduler.park(self._rank, lane.last)
             self.stand_still_until(lane.last.record.completed)
-        self.stand_still_until(max(stream.free for stream in self.streams))
+        self.stand_still_until(max(stream.at for stream in self.streams))
 
 
 def mine() -> Gpu:
@@ -246,7 +246,7 @@ def _looks(original: Any) -> Any:
     told apart here from what it keeps on a GPU.
     """
 
-    @functools.wraps(original)
+    @wraps(original)
     def look(*args: Any, **kwargs: Any) -> Any:
         rank = current()
         if rank is not None and is_callers(sys._getframe(1)):
