@@ -40,7 +40,7 @@ course_lib.simulated.agenda: Abandoned
 course_lib.simulated.ends.group: SimulatedGroup
 course_lib.simulated.ends.poison: Buffers
 course_lib.simulated.exchange.collective: Part
-course_lib.simulated.exchange.combine: Passed
+course_lib.simulated.exchange.combine: Passed Tensors
 course_lib.simulated.exchange.groups: Channel
 course_lib.simulated.exchange.mail: Recv Send
 course_lib.simulated.isolation.compat: enter_world leave_world missing separate_worlds store

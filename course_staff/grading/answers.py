@@ -100,7 +100,8 @@ def _first_cells(text: str, trouble: str) -> tuple[dict, str]:
     start = re.search(r'"cells"\s*:\s*\[', text)
     cells: list[Any] = []
     at = start.end() if start else len(text)
-    decoder, between = json.JSONDecoder(), re.compile(r"[\s,]*")
+    decoder = json.JSONDecoder()
+    between = re.compile(r"[\s,]*")
     while at < len(text):
         at = between.match(text, at).end()  # type: ignore[union-attr]
         try:

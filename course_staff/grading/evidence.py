@@ -83,7 +83,8 @@ def _on_messages(play: Play) -> Iterator[tuple[str, str]]:
         ask = "carry, to whom does it go, and which line of yours chose that rank?"
         yield f"What does the first message of rank {rank} {ask}", _said(first)
     if sends:
-        count, nbytes = sum(e.rank == rank for e in sends), trace.bytes_sent(rank)
+        count = sum(e.rank == rank for e in sends)
+        nbytes = trace.bytes_sent(rank)
         ask = "in this case, how many bytes in all, and how do both change with one rank more?"
         yield f"How many messages does rank {rank} send {ask}", f"{count} messages, {nbytes} bytes"
     waits = [(e.completed - e.issued, e) for e in trace.events if e.completed is not None]

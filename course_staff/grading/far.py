@@ -19,7 +19,7 @@ from course_lib.context import Context
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.group import SimulatedGroup
 from course_lib.simulated.ends.poison import Buffers
-from course_lib.simulated.exchange.combine import Passed
+from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.memory import contents
 from course_lib.simulated.records import Site
@@ -27,7 +27,6 @@ from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
 from course_staff.grading.wire import Talk, bytes_of, flat, kind_of, text_of
 
-Tensors = list[torch.Tensor]
 MOST_SECONDS = 1e6  # that a wait may be told to take
 
 

@@ -27,7 +27,8 @@ def page(copy: Marked, manifest: Manifest) -> str:
     for mark in copy.marks:
         body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
         for picture in mark.record.get("pictures", []):
-            words, png = escape(picture["words"], quote=True), escape(picture["png"])
+            words = escape(picture["words"], quote=True)
+            png = escape(picture["png"])
             body += f'\n<img alt="{words}" src="data:image/png;base64,{png}">'
     return _PAGE.substitute(title=title, body=body)
 

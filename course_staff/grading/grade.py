@@ -76,7 +76,8 @@ def main(args: Namespace) -> int:
     out = Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
     with RankServer() as ranks:
-        code, again = code_digest(folders), args.exercise or ""
+        code = code_digest(folders)
+        again = args.exercise or ""
         job = Grading(out, folders, release, rules, roster, again, ranks, code, _secret(out))
         results = grade_all(job, files, args.jobs)
     report.write_all(out, results)

@@ -71,7 +71,8 @@ class CarriedPlayer:
         return plays
 
     def _play(self, play: Play, schedule: int, ddp: bool) -> None:
-        left, seconds = self.end - time.monotonic(), self.stretch * self.limits.play_seconds
+        left = self.end - time.monotonic()
+        seconds = self.stretch * self.limits.play_seconds
         if left <= 0:
             play.error = Hang("the time for this exercise is over")
             return

@@ -104,7 +104,8 @@ def mark(
         return Marked(name, "", [], problem=submission.problem)
     marks = []
     for item in manifest.lessons[submission.lesson]:
-        found, file = submission.answers[item.exercise], records / f"{item.exercise}.json"
+        found = submission.answers[item.exercise]
+        file = records / f"{item.exercise}.json"
         record = json.loads(file.read_text()) if file.exists() and not found.problem else {}
         worth = float(policy.points.get(item.exercise, item.points))
         marks.append(
@@ -127,7 +128,8 @@ def mark(
 
 def _earned(item: Item, record: dict[str, Any], worth: float) -> dict[str, float]:
     """The points of each level that has passed."""
-    levels, whole = record.get("levels", {}), sum(item.levels.values()) or 1
+    levels = record.get("levels", {})
+    whole = sum(item.levels.values()) or 1
     passed = [n for n in item.levels if levels.get(n, {}).get("state") == "passed"]
     return {name: worth * item.levels[name] / whole for name in passed}
 
@@ -154,7 +156,8 @@ def seen(marked: Marked, policy: Policy, now: datetime) -> Marked:
 
 def _seen(mark: Mark, shows: str, core_alone: bool) -> Mark:
     shown = {name for name, least in SINCE.items() if SHOWS.index(least) <= SHOWS.index(shows)}
-    record, earned = mark.record, mark.earned if "levels" in shown else {}
+    record = mark.record
+    earned = mark.earned if "levels" in shown else {}
     if core_alone:
         levels = {k: v for k, v in record.get("levels", {}).items() if k == "core"}
         passed = any(level["state"] == "passed" for level in levels.values())

@@ -49,7 +49,8 @@ def write(
     submission, and the checks of those that are wanted."""
     cells = [_cell("grading-begin", BEGIN, role="begin")]
     for item in items:
-        name, found = item.exercise, submission.answers[item.exercise]
+        name = item.exercise
+        found = submission.answers[item.exercise]
         if found.problem:
             continue
         text = f"{name} = answer({name!r}, {found.source!a})"

@@ -193,7 +193,8 @@ class Runner:
     """All slots of one answer, as long as the with-block lasts."""
 
     def __init__(self, address: str, limits: Limits, setup: dict[str, Any]) -> None:
-        self._address, self._setup = address, setup | {"limits": asdict(limits)}
+        self._address = address
+        self._setup = setup | {"limits": asdict(limits)}
         self._slots: list[Slot] = []
         self.ended: list[str] = []  # why slots were given up
         self.walls = set(UNDEFENDED)  # that stand around all of them

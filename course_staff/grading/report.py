@@ -169,6 +169,7 @@ def _distribution(of: Sequence[Mark | Marked]) -> str:
     shares = [m.points / m.worth if m.worth else 0.0 for m in of]
     if not shares:
         return "none could be read"
-    full, none = sum(s >= 0.999 for s in shares), sum(s == 0 for s in shares)
+    full = sum(s >= 0.999 for s in shares)
+    none = sum(s == 0 for s in shares)
     mean = 100 * sum(shares) / len(shares)
     return f"{full} full, {len(shares) - full - none} in part, {none} none; mean {mean:.0f}%"

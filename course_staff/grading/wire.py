@@ -32,7 +32,7 @@ from course_lib.checks.compare import real
 
 MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much to read
 _DTYPES = "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128"
-DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPES.split()}
+DTYPES = {name: getattr(torch, name) for name in _DTYPES.split()}
 LARGEST_TENSOR = 1 << 26  # bytes
 MOST_DIMENSIONS = 13
 AROUND = 1 << 18  # bytes of memory that a tensor brings whole
