@@ -37,12 +37,7 @@ class _MessageWork:
     __slots__ = ("_buffer", "_buffers", "_held", "call", "patience")
 
     def __init__(
-        self,
-        call: Any,
-        patience: Any,
-        buffer: torch.Tensor,
-        buffers: Buffers,
-        held: bytes | None,
+        self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, held: bytes | None
     ) -> None:
         """``patience`` is how long wait() waits where nobody says; ``held`` is what the buffer has
         to hold until then, None where nobody can have written to it.

@@ -1,4 +1,4 @@
-"""What a collective computes, from what each rank gave; and what gloo refuses to.
+"""What a collective is passed, what it computes from that, and what gloo refuses to.
 
     ins[r]    the tensors that rank r passes in      all_gather      every rank gets every ins[r]
     outs[r]   what it gets                           reduce_scatter  rank r gets the sum of block r
