@@ -82,7 +82,8 @@ def in_a_store_of_its_own(port):
     dist.init_process_group("gloo", store=store, **where)
     if dist.get_rank() == 1:
         store.set("word", "from rank 1")
-    return total(), store.get("word"), store.add("count", 0)
+    claimed = dist.PrefixStore("part", store).compare_set("owner", "", "somebody")
+    return total(), store.get("word"), store.add("count", 0), claimed
 
 
 def by_a_file(path):
@@ -154,7 +155,7 @@ def test_a_script_that_makes_its_own_store(engine, tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     done = engine(in_a_store_of_its_own, port, init=False)
-    assert done.results == [(3.0, b"from rank 1", 0)] * SIZE
+    assert done.results == [(3.0, b"from rank 1", 0, b"somebody")] * SIZE
     assert engine(by_a_file, str(tmp_path / "store"), init=False).results == [3.0] * SIZE
 
 
