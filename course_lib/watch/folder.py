@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from course_lib.diagnosis.matching import Key
 from course_lib.ranks.log import Reader, Writer
 
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
@@ -61,8 +62,9 @@ class LogWriter(Writer):
         self._path.with_suffix(".old").unlink(missing_ok=True)  # of a job that was here before
         self._size = self._calls = 0
         self._kept: dict[tuple, tuple] = {}  # what every part needs, as it was said last
-        self._counts: Counter[tuple] = Counter()  # of calls, by what they have in common
-        self._last: tuple = ()
+        self._counts: Counter[Key] = Counter()  # of calls
+        self._rank = rank
+        self._last: Key = ()
         self._pid = os.getpid()  # a rank's own children are not the rank
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
 
@@ -89,7 +91,8 @@ class LogWriter(Writer):
     def _count(self, record: tuple) -> None:
         _, op, peer, group = record[:4]
         self._calls += 1
-        self._last = (op, group, peer, record[10]) if op in ("send", "recv") else ("call", group)
+        ends = {"send": (self._rank, peer), "recv": (peer, self._rank)}.get(op)
+        self._last = ("message", group, *ends, record[10]) if ends else ("call", group)
         self._counts[self._last] += 1
 
     def _turn(self) -> None:
@@ -138,7 +141,7 @@ class LogReader:
         self._part: Reader | None = None
         self._next_look = 0.0
         self.before = 0  # so many calls came before what is to be had
-        self.counts: dict[tuple, int] = {}  # of those, by what they have in common
+        self.counts: dict[Key, int] = {}  # of those
 
     def open(self) -> None:
         """Open the first part, if there is one yet, and it is not of a job that was here before."""
