@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import importlib.metadata
 import io
-import linecache
 import os
 import re
 import shutil
@@ -24,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import course_lib
 from course_lib.versions import OLDEST_PYTHON, UPGRADE, old_torch
 
 GIB = 1 << 30
@@ -58,19 +58,16 @@ PLACES = {  # by a variable that each of them sets: what cannot be done there
 
 
 class Question(NamedTuple):
-    """What is asked, and what to do where the answer is no; not asked ``after`` one that failed."""
+    """What is asked, and what to do where the answer is no."""
 
     name: str
     ask: Callable[[], str]
     remedy: str
-    needed: bool = True
-    after: str = ""
 
 
 class Remark(NamedTuple):
     """What came of a question: ``state`` is "ok", "note" or "MISSING"."""
 
-    name: str
     state: str
     text: str
     remedy: str = ""
@@ -87,8 +84,8 @@ def main(_args: object = None, questions: Sequence[Question] | None = None) -> i
     states: dict[str, str] = {}
     for question in QUESTIONS if questions is None else questions:
         found = examine(question, states)
-        states[found.name] = found.state
-        print(f"{found.state:<8}{found.name:<12}{found.text}")
+        states[question.name] = found.state
+        print(f"{found.state:<8}{question.name:<12}{found.text}")
         if found.remedy:
             print(f"{'':20}{found.remedy}")
     print(f"\n{modes(states)}")
@@ -109,14 +106,15 @@ def modes(states: dict[str, str]) -> str:
 
 def examine(question: Question, states: dict[str, str]) -> Remark:
     """Ask one question. Whatever it raises becomes a finding; what ranks print is left out."""
-    failed = "MISSING" if question.needed else "note"
-    if states.get(question.after, "ok") != "ok":
-        return Remark(question.name, failed, "not tried", f"mend {question.after} first")
+    failed = "MISSING" if question.name in NEEDED else "note"
+    for first, later in AFTER.items():
+        if question.name in later and states.get(first, "ok") != "ok":
+            return Remark(failed, "not tried", f"mend {first} first")
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return Remark(question.name, "ok", question.ask())
+            return Remark("ok", question.ask())
     except Exception as error:
-        return Remark(question.name, failed, _first_line(error), question.remedy)
+        return Remark(failed, _first_line(error), question.remedy)
 
 
 def _first_line(error: Exception) -> str:
@@ -157,11 +155,9 @@ def add_up() -> float:
     import torch
     import torch.distributed as dist
 
-    from course_lib import device
-
     if not dist.is_initialized():  # as a script under torchrun has to
         dist.init_process_group("gloo")
-    x = torch.tensor([dist.get_rank() + 1.0], device=device())
+    x = torch.tensor([dist.get_rank() + 1.0], device=course_lib.device())
     dist.all_reduce(x)
     return x.item()
 
@@ -173,44 +169,37 @@ def _sum_of(done) -> None:
 
 
 def gloo() -> str:
-    from course_lib import run
-
-    done = run(add_up, world_size=2)
+    done = course_lib.run(add_up, world_size=2)
     _sum_of(done)
     if (ops := [event.op for event in done.trace.events]) != ["all_reduce"] * 2:
         raise Problem(f"two ranks made one all_reduce each, and the trace shows {ops}")
     start = time.perf_counter()
-    _sum_of(run(add_up, world_size=2, init=False))
+    _sum_of(course_lib.run(add_up, world_size=2, init=False))
     if (seconds := time.perf_counter() - start) > 5:  # a name server that does not answer
         raise Problem(f"2 ranks took {seconds:.0f} s to find one another as under torchrun")
     return f"2 ranks found one another and did an all_reduce, recorded, in {seconds:.1f} s"
 
 
 def mistakes() -> str:
-    from course_lib import run
-
-    return _told_by(run)
+    return _told_by(course_lib.run)
 
 
 def simulation() -> str:
-    from course_lib import simulate
-
-    _sum_of(simulate(add_up, world_size=8))
-    return f"8 simulated ranks did an all_reduce, and {_told_by(simulate)}"
+    _sum_of(course_lib.simulate(add_up, world_size=8))
+    return f"8 simulated ranks did an all_reduce, and {_told_by(course_lib.simulate)}"
 
 
 def _told_by(engine: Callable) -> str:
     """Make a mistake on purpose: a diagnosis that is off would look like a right program."""
-    from course_lib import Hazard
+    from course_lib.user_code import show_lines
 
-    file, lines = "<doctor>", MISTAKE.splitlines(True)
-    linecache.cache[file] = (len(MISTAKE), None, lines, file)
-    space = {"__name__": "__main__"}
+    file, space = "<doctor>", {"__name__": "__main__"}
+    show_lines(file, MISTAKE)
     exec(compile(MISTAKE, file, "exec"), space)
     try:
         engine(space["forgets_to_wait"], world_size=2)
-    except Hazard as error:
-        if f"{file}, line {len(lines)}:  {lines[-1].strip()}" in str(error):
+    except course_lib.Hazard as error:
+        if f"{file}, line 5:  dist.all_reduce(torch.ones(1), async_op=True)" in str(error):
             return "a mistake was told with its line"
         raise Problem("a mistake was made, and told without its line") from None
     raise Problem("a mistake was made, and nobody told it")
@@ -222,12 +211,11 @@ def watching() -> str:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "script.py")
         script.write_text(KILLED)
-        environ = os.environ | torchrun_names(0, 1) | {"MASTER_PORT": "0"}
-        command = [sys.executable, "-m", "course_lib.watch", "--keep", folder, str(script)]
         house = str(Path(__file__).parents[1])
-        done = subprocess.run(
-            command, env=environ | {"PYTHONPATH": house}, capture_output=True, text=True, timeout=60
-        )
+        more = {"MASTER_PORT": "0", "PYTHONPATH": house}
+        environ = os.environ | torchrun_names(0, 1) | more
+        command = [sys.executable, "-m", "course_lib.watch", "--keep", folder, str(script)]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
     if "rank 0 was killed by SIGKILL" not in done.stderr or "script.py, line 4" not in done.stderr:
         raise Problem("a rank under course_lib.watch was killed, and nobody told it")
     return "a rank that was killed was told, with its last call"
@@ -237,14 +225,12 @@ def nccl() -> str:
     import torch
     import torch.distributed as dist
 
-    from course_lib import run
-
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     if not gpus:
         raise Problem("no GPU is visible, and no lesson needs one")
     if not dist.is_nccl_available():
         raise Problem("this torch was built without NCCL")
-    _sum_of(run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
+    _sum_of(course_lib.run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
     version = ".".join(map(str, torch.cuda.nccl.version()))
     return f"{version}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
 
@@ -273,38 +259,21 @@ QUESTIONS = (
     Question("Python", python, "install Python 3.11 or later, and everything else for it"),
     Question("torch", torch_itself, UPGRADE),
     Question(
-        "packages",
-        packages,
-        "pip install --upgrade torchvision matplotlib numpy cloudpickle",
-        after="torch",
+        "packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle"
     ),
     Question(
         "JupyterLab",
         jupyterlab,
         "pip install 'jupyterlab>=4' 'nbval>=0.11', where nothing else opens notebooks",
-        needed=False,
     ),
-    Question("memory", memory, "run fewer ranks; give the container --shm-size=1g", needed=False),
+    Question("memory", memory, "run fewer ranks; give the container --shm-size=1g"),
+    Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1"),
+    Question("mistakes", mistakes, PINNED),
     Question(
-        "gloo",
-        gloo,
-        "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1",
-        after="torch",
+        "watch", watching, "allow processes to fork, and writing where tempfile.gettempdir() says"
     ),
-    Question("mistakes", mistakes, PINNED, after="gloo"),
-    Question(
-        "watch",
-        watching,
-        "allow processes to fork, and writing where tempfile.gettempdir() says",
-        needed=False,
-        after="gloo",
-    ),
-    Question("simulate", simulation, PINNED, needed=False, after="torch"),
-    Question(
-        "NCCL",
-        nccl,
-        "on a machine with NVIDIA GPUs: see that nvidia-smi lists them",
-        needed=False,
-        after="torch",
-    ),
+    Question("simulate", simulation, PINNED),
+    Question("NCCL", nccl, "on a machine with NVIDIA GPUs: see that nvidia-smi lists them"),
 )
+NEEDED = ("Python", "torch", "packages", "gloo", "mistakes")
+AFTER = {"torch": ("packages", "gloo", "simulate", "NCCL"), "gloo": ("mistakes", "watch")}

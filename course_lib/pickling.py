@@ -69,7 +69,7 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
-            return _cached_property, (obj.func, obj.attrname)
+            return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
         if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
             return weakref.WeakKeyDictionary, (dict(obj),)
         reduced = super().reducer_override(obj)
@@ -124,12 +124,6 @@ def _goes_by_value(module: str) -> bool:
     """Whether what is in a module travels by value: as nobody else can import it, or by wish."""
     names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     return any(module == name or module.startswith(name + ".") for name in names)
-
-
-def _cached_property(function: Callable, name: str | None) -> functools.cached_property:
-    made = functools.cached_property(function)
-    made.attrname = name
-    return made
 
 
 def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:

@@ -104,6 +104,20 @@ def root_cause(failures: Sequence[RankOutcome]) -> CourseError:
     return _died(first, others)
 
 
+def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
+    """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
+    wait for it in vain.
+    """
+    waits = error.waits if isinstance(error, Deadlock) else ()
+    awaited = {rank for wait in waits for rank in wait.on}
+    left = [o for o in outcomes if o.state == "left" and o.rank in awaited]
+    if not left:
+        return error
+    victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
+    text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
+    return _died(min(left, key=lambda o: o.rank), [], text)
+
+
 def _alike(a: RankOutcome, b: RankOutcome) -> bool:
     """Whether one sentence says it of both; ranks that died did so wherever they were."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
@@ -186,17 +200,3 @@ def _end(outcome: RankOutcome) -> tuple[str, str]:
     if name == "SIGSEGV" and detail:
         return manner, _UNDER_DETAIL
     return manner, _ADVICE.get(name, "A signal ended it before its work was done.")
-
-
-def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
-    """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
-    wait for it in vain.
-    """
-    waits = error.waits if isinstance(error, Deadlock) else ()
-    awaited = {rank for wait in waits for rank in wait.on}
-    left = [o for o in outcomes if o.state == "left" and o.rank in awaited]
-    if not left:
-        return error
-    victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
-    text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
-    return _died(min(left, key=lambda o: o.rank), [], text)

@@ -18,7 +18,7 @@ from operator import attrgetter
 
 from course_lib.collectives import collective
 from course_lib.diagnosis import mismatch
-from course_lib.diagnosis.lines import call_text, parted, ranks_have
+from course_lib.diagnosis.lines import parted
 from course_lib.errors import Mismatch
 from course_lib.trace import Event
 
@@ -153,11 +153,6 @@ class CallMatcher:
             held_up = self._held_up[event.group, event.peer, event.tag]
             arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
-
-    def unmade(self, event: Event) -> str:
-        """The same in words; "" where all have been issued."""
-        ranks = self.missing(event)
-        return f"{ranks_have(ranks)} not made its call {call_text(event)}" if ranks else ""
 
     def _issued(self, key: Key, rank: int) -> list[Event]:
         """A rank's calls with this key, with the recvs that are held up."""

@@ -57,7 +57,8 @@ class ForkServer:
     """
 
     def __init__(self, worker: str = WORKER, environ: Mapping[str, str] = os.environ) -> None:
-        self.imports: set[str] = set()  # what ranks had to import: once for all ranks to come
+        # What ranks had to import, in their order: once for all ranks to come.
+        self.imports: dict[str, None] = {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._complaints = os.fdopen(nameless_file("complaints"), errors="replace")
         path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -40,12 +40,12 @@ class Reader:
     """Reads what has been written since the last look."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._at = 0
 
     def read(self) -> Iterator[tuple]:
         """The records that are new."""
-        body = os.pread(self._fd, max(0, os.fstat(self._fd).st_size - self._at), self._at)
+        body = os.pread(self.fd, max(0, os.fstat(self.fd).st_size - self._at), self._at)
         at = 0
         while at + _LENGTH.size <= len(body):
             start = at + _LENGTH.size

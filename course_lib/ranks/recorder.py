@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -255,39 +255,48 @@ class Recorder(context.Context):
             if future.done():
                 self._done(seq, None, future)
 
-    def waiting(self, work: Any) -> None:
-        """Somebody begins to wait for this Work; if that never ends, here is where it stood."""
-        _, seq, is_async, _ = self._live.get(id(work), (None, 0, False, ()))
-        if is_async:  # else its own record says where
-            self.waiting_for(seq)
-
-    def waited(self, work: Any) -> None:
-        """Somebody's ``wait()`` on this Work has returned."""
-        entry = self._live.pop(id(work), None)
-        if entry is not None:
-            _, seq, _, ranks = entry
-            self.completed(seq, ranks[work._source_rank()] if ranks else None)
-
-    def taken(self, work: Any) -> None:
-        """Somebody took this Work's future, or heard that it is complete: as good as waiting."""
-        entry = self._live.get(id(work))
-        if entry is not None:
-            self._log.append("taken", entry[1])
-
-    def gave_up(self, work: Any) -> None:
-        """Somebody has waited for this Work in vain: past its timeout, or its peer has gone."""
-        entry = self._live.get(id(work))
-        if entry is not None:
-            self.gave_up_on(entry[1])
-
-    def gave_up_on(self, seq: int) -> None:
+    def gave_up(self, seq: int) -> None:
+        """Somebody has waited for this call in vain: past its timeout, or its peer has gone."""
         self._log.append("gave_up", seq)
 
-    def calls_that_write(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """The calls that write these, where only who waits for that can tell their end."""
-        plain = [t for t in tensors if self._unheard and type(t) is torch.Tensor]
-        found = (self._unheard.pop(_memory(tensor), None) for tensor in plain)
-        return [seq for seq in found if seq is not None]
+    def wait(self, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
+        """In place of ``wait()`` of a Work; if that never ends, the log says where it stood."""
+        _, seq, is_async, ranks = self._live.get(id(work), (None, -1, False, ()))
+        if is_async:  # else its own record says where
+            self._waiting_for(seq)
+        try:
+            result = method(work, *args, **kwargs)
+        except RuntimeError:
+            if seq >= 0:
+                self.gave_up(seq)
+            raise
+        if self._live.pop(id(work), None) is not None:
+            self.completed(seq, ranks[work._source_rank()] if ranks else None)
+        return result
+
+    def take(self, method: Callable, work: Any) -> Any:
+        """In place of ``get_future``, and of ``is_completed``, which is as good as waiting where it
+        says yes.
+        """
+        answer, entry = method(work), self._live.get(id(work))
+        if answer and entry is not None:
+            self._log.append("taken", entry[1])
+        return answer
+
+    def wait_for_written(self, function: Callable, tensors: Any) -> Any:
+        """In place of ``wait_tensor``: functional collectives are waited for by what they write, a
+        tensor or a list of them. The end of some calls only who waits so can tell.
+        """
+        written = tensors if isinstance(tensors, list) else [tensors]
+        plain = [t for t in written if self._unheard and type(t) is torch.Tensor]
+        found = [self._unheard.pop(_memory(tensor), -1) for tensor in plain]
+        calls = [seq for seq in found if seq >= 0]
+        for seq in calls:
+            self._waiting_for(seq)
+        result = function(tensors)
+        for seq in calls:
+            self.completed(seq)
+        return result
 
     @contextmanager
     def waiting_in_cpp(self, what: str) -> Iterator[None]:
@@ -298,7 +307,7 @@ class Recorder(context.Context):
         finally:
             self._log.append("flag", what, False)
 
-    def waiting_for(self, seq: int) -> None:
+    def _waiting_for(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""
         if threading.get_ident() == self._main:
             self._log.append("waiting", seq, self._line(find_frame(sys._getframe())))

@@ -85,7 +85,8 @@ def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
     for rank in running:
         path, event = rank.stack.lines, rank.blocked_in
         doing = "was running" if rank.stack.text else "did not answer: it may be stopped"
-        doing += f", and {rank.unmet}" if rank.unmet else ""
+        if unmet := rank.unmet(*rank.in_flight.values()):
+            doing += f", and {unmet}"
         wait = Wait(rank.number, "", path[-1] if path else None)
         if event is not None:
             on = tuple(r for r in rank.matcher.groups.get(event.group, ()) if r != event.rank)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from course_lib.diagnosis.failure import RankOutcome
+from course_lib.diagnosis.lines import call_text, ranks_have
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.pickling import unpack
 from course_lib.ranks.stack import Stack
@@ -59,10 +60,12 @@ class RankState:
         """The last that it has made."""
         return next(reversed(self.events), None)
 
-    @property
-    def unmet(self) -> str:
-        """Who has not made which of its calls that are under way; "" where all have."""
-        return next(filter(None, map(self.matcher.unmade, self.in_flight.values())), "")
+    def unmet(self, *calls: Event | None) -> str:
+        """Who has not made which of these calls of its, in words; "" where all have."""
+        for call in filter(None, calls):
+            if ranks := self.matcher.missing(call):
+                return f"{ranks_have(ranks)} not made its call {call_text(call)}"
+        return ""
 
     @property
     def is_in_torch(self) -> bool:

@@ -72,7 +72,7 @@ class World:
     def end(self) -> None:
         """Have the fork server kill the ranks, and all that they started; give back our files."""
         for rank in self.ranks:
-            self._server.imports.update(rank.outcome.imports if rank.outcome else ())
+            self._server.imports.update(dict.fromkeys(rank.outcome.imports if rank.outcome else ()))
         with suppress(OSError):  # the fork server may have died before
             self._socket.shutdown(socket.SHUT_RDWR)
         self.files.close()

@@ -20,6 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from course_lib.collectives import OP_OF_METHOD
 from course_lib.ranks import recorder
+from course_lib.ranks.recorder import Recorder
 from course_lib.rendezvous import formed_already
 
 formed: Any = None  # the group that run() has formed
@@ -29,11 +30,11 @@ _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
     _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
-    _wrap(dist.Work, _wait, "wait")
-    _wrap(dist.Work, _taking, "get_future", "is_completed")
+    _wrap(dist.Work, Recorder.wait, "wait")
+    _wrap(dist.Work, Recorder.take, "get_future", "is_completed")
     _wrap(torch._C.Future, _future_wait, "wait")
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
-    _wrap(functional, _wait_for_written, "wait_tensor", "wait_tensors")
+    _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for replace, wrapper, name in (
         (_replace, _init, "init_process_group"),
@@ -119,7 +120,7 @@ def _init(function: Callable) -> Callable:
 
 
 def _new_group(
-    active: recorder.Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
+    active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     if not dist.is_initialized():
         return function(ranks, *args, **kwargs)
@@ -140,29 +141,7 @@ def _new_group(
     return made
 
 
-def _wait(active: recorder.Recorder, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
-    active.waiting(work)
-    try:
-        result = method(work, *args, **kwargs)
-    except RuntimeError:
-        active.gave_up(work)
-        raise
-    active.waited(work)
-    return result
-
-
-def _wait_for_written(active: recorder.Recorder, function: Callable, tensors: Any) -> Any:
-    """Functional collectives are waited for by what they write: a tensor, or a list of them."""
-    calls = active.calls_that_write(tensors if isinstance(tensors, list) else [tensors])
-    for seq in calls:
-        active.waiting_for(seq)
-    result = function(tensors)
-    for seq in calls:
-        active.completed(seq)
-    return result
-
-
-def _future_wait(active: recorder.Recorder, method: Callable, future: Any) -> Any:
+def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
     """Whose future it is nobody knows any more once ``then`` has made others of it."""
     if future.done():
         return method(future)
@@ -171,20 +150,13 @@ def _future_wait(active: recorder.Recorder, method: Callable, future: Any) -> An
 
 
 def _monitored_barrier(
-    active: recorder.Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
+    active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
     """The hooks say nothing of it."""
     seq = active.issued("monitored_barrier", group.group_name, None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:
-        active.gave_up_on(seq)
+        active.gave_up(seq)
         raise
     active.completed(seq)
-
-
-def _taking(active: recorder.Recorder, method: Callable, work: Any) -> Any:
-    """``get_future``, and ``is_completed`` where it says yes: as good as waiting."""
-    if answer := method(work):
-        active.taken(work)
-    return answer

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from course_lib.ranks import recorder
+from course_lib.diagnosis.matching import Key
 from course_lib.ranks.log import Reader, Writer
 
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
@@ -62,23 +62,18 @@ class LogWriter(Writer):
         self._path.with_suffix(".old").unlink(missing_ok=True)  # of a job that was here before
         self._size = self._calls = 0
         self._kept: dict[tuple, tuple] = {}  # what every part needs, as it was said last
-        self._counts: Counter[tuple] = Counter()  # of calls, by what they have in common
-        self._last: tuple = ()
-        self._open = True
+        self._counts: Counter[Key] = Counter()  # of calls
+        self._rank = rank
+        self._last: Key = ()
+        self._pid = os.getpid()  # a rank's own children are not the rank
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        os.register_at_fork(after_in_child=self.close)  # a rank's own children are not the rank
-
-    def close(self) -> None:
-        """Write nothing more."""
-        self._open = False
 
     def append(self, *record: Any) -> None:
         try:
-            if self._open:
+            if os.getpid() == self._pid:
                 self._append(record)
         except OSError as error:  # the disk is full, or the folder was removed
-            self.close()
-            recorder.stop()
+            self._pid = 0
             print(f"course_lib.watch records no more: {error}", file=sys.stderr)
 
     def _append(self, record: tuple) -> None:
@@ -96,7 +91,8 @@ class LogWriter(Writer):
     def _count(self, record: tuple) -> None:
         _, op, peer, group = record[:4]
         self._calls += 1
-        self._last = (op, group, peer, record[10]) if op in ("send", "recv") else ("call", group)
+        ends = {"send": (self._rank, peer), "recv": (peer, self._rank)}.get(op)
+        self._last = ("message", group, *ends, record[10]) if ends else ("call", group)
         self._counts[self._last] += 1
 
     def _turn(self) -> None:
@@ -143,27 +139,22 @@ class LogReader:
     def __init__(self, folder: Path, rank: int, since: float = 0.0) -> None:
         self._path, self._since = folder / f"rank-{rank}.log", since
         self._part: Reader | None = None
-        self._fd = -1
         self._next_look = 0.0
         self.before = 0  # so many calls came before what is to be had
-        self.counts: dict[tuple, int] = {}  # of those, by what they have in common
+        self.counts: dict[Key, int] = {}  # of those
 
     def open(self) -> None:
         """Open the first part, if there is one yet, and it is not of a job that was here before."""
         for path in (self._path.with_suffix(".old"), self._path):
             if self._part is None and path.exists():
-                self._begin(path)
-                head = {record[0]: record[1:] for record in islice(Reader(self._fd).read(), 1000)}
+                part = Reader(os.open(path, os.O_RDONLY))
+                head = {record[0]: record[1:] for record in islice(Reader(part.fd).read(), 1000)}
                 if _began(head.get("process")) < self._since:
-                    self._part = None
-                elif "before" in head:
-                    self.before, self.counts = head["before"][0], dict(head["before"][1])
-
-    def _begin(self, path: Path) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = os.open(path, os.O_RDONLY)
-        self._part = Reader(self._fd)
+                    os.close(part.fd)
+                else:
+                    self._part = part
+                    self.before, counts = head.get("before", (0, ()))
+                    self.counts = dict(counts)
 
     def read(self) -> Iterator[tuple]:
         """The records that are new."""
@@ -171,14 +162,16 @@ class LogReader:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self.open()
         while self._part is not None:
-            turned = self._is_turned()
+            turned = self._is_turned(self._part.fd)
             yield from self._part.read()
             if not turned:
                 return
-            self._begin(self._path)
+            os.close(self._part.fd)
+            self._part = Reader(os.open(self._path, os.O_RDONLY))
 
-    def _is_turned(self) -> bool:
+    def _is_turned(self, fd: int) -> bool:
+        """Whether another part has taken this one's place."""
         try:
-            return not os.path.samestat(os.fstat(self._fd), os.stat(self._path))
+            return not os.path.samestat(os.fstat(fd), os.stat(self._path))
         except FileNotFoundError:  # it is just being put there
             return False

@@ -187,9 +187,9 @@ class Job:
 
     def _unmet(self) -> list[str]:
         """Whose call was not made, as far as the logs say."""
-        last = (self.ranks[outcome.rank].last_call for outcome in self.failures)
-        unmade = (self.matcher.unmade(call) for call in last if call)
-        return [f"{who}." for who in unmade if who][:1]
+        failed = (self.ranks[outcome.rank] for outcome in self.failures)
+        unmet = (rank.unmet(rank.last_call) for rank in failed)
+        return [f"{who}." for who in unmet if who][:1]
 
     def _unseen(self) -> Iterator[str]:
         """Whose logs are on other machines."""

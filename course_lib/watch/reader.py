@@ -102,7 +102,9 @@ class Watcher:
         calls = sum(len(rank.events) for rank in job.ranks)
         running = [rank for rank in job.ranks if not rank.outcome]
         forming = any(rank.forming for rank in running)
-        waits = forming or any(rank.blocked_in or rank.unmet for rank in running)
+        waits = forming or any(
+            rank.blocked_in or rank.unmet(*rank.in_flight.values()) for rank in running
+        )
         if calls != self._calls or not waits:
             self._calls, self._quiet_since = calls, now
         if forming in self._noted or now - self._quiet_since < QUIET:

@@ -6,6 +6,7 @@ import os
 import pickle
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,15 @@ class Rank:
         self.log.append("group", "0", tuple(range(size)))
         self.log.append("line", 0, "train.py", 10 + number, "dist.all_reduce(x)", "main")
 
-    def issue(self, op: str = "all_reduce") -> None:
-        call = op, None, "0", 4, "float32", (1,), 0.0, None, 0, 0, "SUM", False, True, 4, 4, True
-        self.log.append("issued", *call, self.seq)
+    def issue(
+        self, op: str = "all_reduce", peer: int | None = None, group: str = "0", size: int = 4
+    ) -> None:
+        what = op, peer, group, size, "float32", (size // 4,), 0.0, None, 0, 0, "SUM", False, True
+        self.log.append("issued", *what, size, size, True, self.seq)
         self.seq += 1
 
-    def call(self, op: str = "all_reduce") -> None:
-        self.issue(op)
+    def call(self, *what: Any, **more: Any) -> None:
+        self.issue(*what, **more)
         self.log.append("ended", self.seq - 1, 0.1, None, True)
 
     def fail(self, kind: str, message: str, at: float, code: int = 1, asked=None) -> None:
@@ -69,6 +72,21 @@ def test_a_long_log_is_bounded_says_so_and_still_matches(tmp_path: Path, monkeyp
     assert job.dropped > 1500
     assert len(job.matcher.known) < 400
     assert "ranks 0 and 1 do not agree on the op: all_reduce and barrier" in str(job.verdict())
+
+
+def test_messages_of_logs_that_begin_apart_still_meet(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(folders, "MOST", 20_000)
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    for _ in range(50):
+        ranks[0].call("barrier", group="its own")
+    for number in range(1000):
+        for rank, op in zip(ranks, ("send", "recv"), strict=True):
+            rank.call(op, 1 - rank.number, size=4 * (1 + number % 7))
+    job = Job([tmp_path], 2)
+    job.read()
+    assert all(rank.log.before for rank in job.ranks)
+    assert job.matcher.mismatch() is None
+    assert job.matcher.missing(job.ranks[0].events[-1]) == ()
 
 
 def test_flags_that_change_often_are_kept_once(tmp_path: Path, monkeypatch):
