@@ -64,7 +64,7 @@ check: $(DEV)
 	$(PY) -m ruff check
 	$(PY) -m mypy
 	$(PY) -m course_lib build --check
-	$(PY) -m pytest -q -n 2 -m "not slow and not browser"
+	$(PY) -m pytest -q -n 2 -p no:nbval -m "not slow and not browser"
 
 soak: $(DEV)
 	$(PY) -m pytest tests/soak -o "python_files=soak_*.py" -o "norecursedirs=.*" --timeout=3600 \

@@ -77,21 +77,21 @@ FOLDED = """() => [...document.querySelectorAll('.cell_input pre')].filter(box =
 }).map(box => box.textContent.slice(0, 80))"""
 
 
-@pytest.mark.parametrize("width", [PHONE, DESKTOP])
 def test_no_line_of_code_is_cut_off_and_on_a_desktop_cells_have_the_lines_as_written(
-    site: Path, browser, width: int
+    site: Path, browser
 ):
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    clipped, folded = {}, {}
+    page = browser.new_page()
+    clipped: list[tuple] = []
+    folded: dict[int, list[str]] = {PHONE: [], DESKTOP: []}
     for file in sorted(site.rglob("*.html")):
         page.goto(f"file://{file}")
-        if found := page.evaluate(CLIPPED):
-            clipped[file.name] = found
-        if found := page.evaluate(FOLDED):
-            folded[file.name] = found
+        for width, found in folded.items():
+            page.set_viewport_size({"width": width, "height": 900})
+            clipped += [(file.name, width, line) for line in page.evaluate(CLIPPED)]
+            found += page.evaluate(FOLDED)
     page.close()
-    assert clipped == {}
-    assert bool(folded) == (width == PHONE), folded
+    assert clipped == []
+    assert folded[PHONE] and not folded[DESKTOP], folded[DESKTOP]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")])
