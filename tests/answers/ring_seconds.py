@@ -26,5 +26,6 @@ WRONG = {
     "transfer_once": ("two_terms", "04.values-differ", "each step's latency, and the bytes as if "
                       "the tensor went by in one go",
                       ("nbytes * beta * steps / n", "nbytes * beta")),
-    "whole_bytes": ("in_one_line", "04.rounded-down", "// for /", ("nbytes / n", "nbytes // n")),
+    "whole_bytes": ("in_one_line", "04.rounded-down", "bytes are whole",
+                    ("nbytes / n", "nbytes // n")),
 }  # fmt: skip

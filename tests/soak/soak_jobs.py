@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from test_jobs import ENVIRONMENT, JOBS, SBATCH, accuracies, free_port
+from test_jobs import ENVIRONMENT, JOBS, SBATCH, accuracies
+from watched_jobs import free_port
 
 
 class Slurm:

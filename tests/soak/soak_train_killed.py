@@ -23,7 +23,8 @@ import pytest
 import torch
 from processes import alive, gone, wait_for
 from soak_ranks_common import count, report
-from test_jobs import ENVIRONMENT, JOBS, free_port
+from test_jobs import ENVIRONMENT, JOBS
+from watched_jobs import free_port
 
 EPOCHS = 6
 MOMENTS = ("any", "save", "epoch's end")

@@ -18,7 +18,6 @@ import ast
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from watched_jobs import free_port
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 HOUSE = JOBS.parents[2]
@@ -83,12 +83,6 @@ class Job:
 def jobs(kind: str) -> list[Job]:
     """Those that are broken, or right."""
     return [Job.of(path) for path in sorted((JOBS / kind).glob("*.py"))]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @dataclass
