@@ -22,6 +22,8 @@ from course_lib import count_memory, draw, run, simulate, span
 from course_lib.beside.memory import MemoryCounter, reading
 from course_lib.checks.rules import peaks_at, rests_at
 
+pytestmark = pytest.mark.slow
+
 ENGINES = [run, simulate, partial(simulate, backend="nccl")]
 WIDTH, DEPTH = 64, 4
 P = DEPTH * WIDTH * WIDTH * 4  # bytes of parameters

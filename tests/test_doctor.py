@@ -138,6 +138,7 @@ def test_every_question_is_broken_in_a_test():
     assert all(q.remedy and "\n" not in q.remedy and len(q.remedy) < 90 for q in QUESTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "break_it", "words"), BROKEN)
 def test_what_is_broken_is_told_in_a_line_with_its_remedy(name, break_it, words, monkeypatch):
     with monkeypatch.context() as patch:

@@ -494,6 +494,7 @@ PICTURES: dict[str, Callable[[], draw.Picture]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_cell_shows_it_once_and_its_words_with_its_caption_below(name: str) -> None:
     picture = PICTURES[name]()

@@ -67,6 +67,7 @@ def test_help_needs_no_torch():
     assert done.stdout == "set()\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_tool_of_the_makefile_finds_the_packages_by_itself():
     """Only ``course_lib`` and ``course_exercises`` are installed; ``course_staff`` lies beside. One
     process forgets between two tools what the first has found: torch is loaded once."""

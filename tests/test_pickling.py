@@ -276,6 +276,7 @@ def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
             assert event.line.source == source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_what_decorators_have_made_travels(engine):
     for function, expected in executed(DECORATED, "<command-12>")["EXPECTED"]:

@@ -159,6 +159,7 @@ print("after")
 """
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_it_and_a_pipe_gets_nothing(tmp_path: Path):
     script = tmp_path / "long.py"
     script.write_text(LONG.format(wait="pass"))

@@ -98,6 +98,7 @@ def test_make_grade_passes_on_what_the_pages_say():
         assert asked == {name.lower(): value for name, value in given.items()}
 
 
+@pytest.mark.slow
 def test_the_librarys_guide_says_how_much_a_notebook_loads():
     probe = (
         "import sys; from course_lib import run, simulate, check\n"
@@ -113,6 +114,7 @@ def test_the_librarys_guide_says_how_much_a_notebook_loads():
     assert abs(int(said[1].replace(",", "")) - lines) < 100
 
 
+@pytest.mark.slow
 def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
     """By nothing but what requirements.txt brings. What it then finds: test_lessons.py."""
     (command,) = re.findall(r"`python (-m pytest --nbval [^`]+)`", README.read_text())

@@ -21,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import Mismatch, RankDied, RankFailed, run, simulate
 
+pytestmark = pytest.mark.slow
+
 ENGINES = {"run": partial(run, timeout=30), "simulate": partial(simulate, limit=20)}
 SIZE = 3
 

@@ -40,6 +40,7 @@ def test_run_says_what_to_do_about_an_old_torch(monkeypatch):
     assert str(caught.value) == f"run() cannot start ranks: {OLD}"
 
 
+@pytest.mark.slow
 def test_simulate_says_so_where_what_it_builds_on_is_not_there():
     """In a process of its own, which has imported nothing of the simulator yet."""
     program = (

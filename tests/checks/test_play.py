@@ -107,6 +107,7 @@ def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks:
         assert_alike(seen.args[0], sent)
 
 
+@pytest.mark.slow
 def test_what_held_up_one_play_once_is_no_hang(tmp_path: Path) -> None:
     """A busy machine may stand still for seconds; an answer that never ends does so again."""
     stalls_once = f"""

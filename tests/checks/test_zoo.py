@@ -97,6 +97,7 @@ def test_a_stub_says_one_line(exercise: str) -> None:
     assert (verdict.passed, verdict.points, verdict.diagnosis) == (False, 0, "not-written")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", NAMES)
 @lightly()
 def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:

@@ -142,6 +142,7 @@ def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_sub
 DEEP = "x = 1" + " + 1" * 3000 + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
     [DEEP + RIGHT, "x = " + "[" * 150 + "]" * 150 + "\n" + RIGHT,

@@ -159,6 +159,7 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
     assert gone(ranks) == []
 
 
+@pytest.mark.slow
 def test_a_timeout_covers_what_is_sent():
     os.kill(stands_by()[1], signal.SIGSTOP)
     start = time.perf_counter()

@@ -38,6 +38,7 @@ def test_the_first_failure_comes_with_all_that_was_said_before(capsys):
     assert (str(copy), copy.rank, copy.kind) == (str(error), 1, "ValueError")
 
 
+@pytest.mark.slow
 def test_a_deadlock_is_told_in_seconds_with_its_cycle_and_its_lines(monkeypatch):
     monkeypatch.undo()
     start = time.perf_counter()

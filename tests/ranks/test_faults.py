@@ -9,7 +9,7 @@ from faults import FAULTS, Fault, nothing, provoke, wrong_with
 from course_lib import Deadlock, Mismatch, run
 from course_lib.trace import Line
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("impatient")]
 
 
 @pytest.fixture(scope="module", autouse=True)

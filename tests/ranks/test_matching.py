@@ -33,6 +33,7 @@ def matcher_of(*events: Event) -> CallMatcher:
     return matcher
 
 
+@pytest.mark.slow
 def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.MonkeyPatch):
     def chatter() -> None:
         x = torch.ones(1)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run, simulate
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("impatient")]
 
 
 # ---- sizes --------------------------------------------------------------------------------------

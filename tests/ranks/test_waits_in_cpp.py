@@ -21,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from course_lib import CourseError, Deadlock, Mismatch, run, simulate
 from course_lib.ranks import standing
 
+pytestmark = pytest.mark.slow
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Step = Callable[[], None]
@@ -86,7 +88,7 @@ def goes_elsewhere(make: Callable[[], Step], other: Step) -> None:
 
 # `make check` takes the simulated ones, which end at once
 ENGINES = [
-    pytest.param(run, marks=pytest.mark.slow),
+    run,
     simulate,
     partial(simulate, backend="nccl"),
 ]

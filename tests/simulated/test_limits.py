@@ -73,6 +73,7 @@ def stuck_in_c():
     os.read(STUCK, 1)
 
 
+@pytest.mark.slow
 def test_a_function_stuck_in_c_code_is_named_and_left_behind():
     torch.manual_seed(5)
     state = torch.get_rng_state()

@@ -22,6 +22,8 @@ from torch.utils._pytree import tree_iter
 
 from course_lib import CourseError, compute, run, simulate
 
+pytestmark = pytest.mark.slow
+
 LAYERS, WIDTH = 4, 64
 
 

@@ -177,6 +177,7 @@ def test_another_seed_gives_other_times_and_nothing_else():
     assert one != other and without_times(one) == without_times(other)
 
 
+@pytest.mark.slow
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     """Where strings have other hashes and memory other addresses."""
     code = ("import hashlib, pickle; from course_lib.simulated import Network, simulate; "

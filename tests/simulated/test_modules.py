@@ -171,6 +171,7 @@ def uses_state():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imported", [True, False], ids=["imported before", "imported late"])
 def test_what_a_module_keeps_is_each_ranks_own(engine, imported):
     mine = importlib.import_module("state") if imported else None

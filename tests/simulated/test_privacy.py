@@ -380,6 +380,7 @@ for how in (run, simulate):
 """
 
 
+@pytest.mark.slow
 def test_output_that_the_stream_cannot_show_costs_no_results(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(ASCII)

@@ -14,6 +14,8 @@ from watched_jobs import ROOT, gone, start
 
 from course_lib.watch.cli import main
 
+pytestmark = pytest.mark.slow
+
 RIGHT = """
     import argparse, atexit, multiprocessing, os, pickle, sys
     import torch, torch.distributed as dist
@@ -95,7 +97,6 @@ def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: 
         job.kill()
 
 
-@pytest.mark.slow
 def test_groups_of_some_ranks_come_through_in_silence(tmp_path: Path):
     """One of the right jobs that the soak starts by torchrun."""
     job = ROOT / "tests" / "soak" / "jobs" / "right" / "subgroups.py"
@@ -127,7 +128,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", BROKEN)
 def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
     does, code, says, line = BROKEN[kind]
@@ -147,7 +147,6 @@ def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
     assert line in done.said
 
 
-@pytest.mark.slow
 def test_of_machines_that_share_a_folder_one_tells_it(tmp_path: Path):
     source = """
         import torch, torch.distributed as dist
@@ -161,7 +160,6 @@ def test_of_machines_that_share_a_folder_one_tells_it(tmp_path: Path):
     assert done.ends[1][1] == ""
 
 
-@pytest.mark.slow
 def test_a_deadlock_is_ended_on_demand(tmp_path: Path):
     source = """
         import torch, torch.distributed as dist
@@ -187,7 +185,6 @@ STANDS = """
 """
 
 
-@pytest.mark.slow
 def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
     job = start(tmp_path, STANDS, env={"COURSE_LIB_QUIET": "1"})
     try:
@@ -200,7 +197,6 @@ def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
         job.kill()
 
 
-@pytest.mark.slow
 def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_path: Path):
     source = """
         import os, time, torch, torch.distributed as dist
@@ -229,7 +225,6 @@ def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_pa
         job.kill()
 
 
-@pytest.mark.slow
 def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_path: Path, capsys):
     source = """
         import torch, torch.distributed as dist
@@ -254,7 +249,6 @@ def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_p
 SLEEPS = STANDS.replace("if dist.get_rank() == 1:", "if True:")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL, signal.SIGINT)]
 )
@@ -273,7 +267,6 @@ def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, numbers
         job.kill()
 
 
-@pytest.mark.slow
 def test_torchrun_tells_the_cause_before_its_prompt_is_back(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(
