@@ -16,6 +16,8 @@ from course_lib import run
 from course_lib.watch.cli import main
 from course_lib.watch.flight_recorder import dumps_in, verdict_of
 
+pytestmark = pytest.mark.slow
+
 
 def dumped() -> tuple[bytes, bytes]:
     """This rank's gloo dump: as a pickle with stacks, and as JSON, which has none."""
@@ -67,7 +69,6 @@ def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
     assert "gloo's dumps have no send and no recv" in told
 
 
-@pytest.mark.slow
 def test_json_tells_the_same_but_for_lines(late: list, tmp_path: Path):
     for rank, (_, text, _) in enumerate(late):
         (tmp_path / f"trace-{rank}.json").write_bytes(text)
@@ -88,7 +89,6 @@ def test_what_is_done_lacks_nothing_though_an_older_dump_does_not_know_it(
     assert "each met its counterpart" in told
 
 
-@pytest.mark.slow
 def test_right_dumps_are_told_as_such(tmp_path: Path):
     found = run(lambda: (dist.barrier(), dumped_when_done())[1], world_size=2, record=False).results
     told = verdict_of(written(tmp_path, found))
