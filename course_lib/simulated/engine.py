@@ -157,7 +157,7 @@ def simulate(*args: Any) -> Run:
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
         error = find_read(execution, partial(execute, program)) or error
     error = error or execution.unwaited()
-    run = execution.run(note)
+    run = execution.as_run(note)
     # The error's traceback would keep it, with all that its ranks have left behind.
     del execution
     if error is not None:
@@ -307,7 +307,7 @@ class Execution:
         first = min(left, key=lambda record: record.issued, default=None)
         return hazard.unwaited(first.event()) if first else None
 
-    def run(self, note: str | None = None) -> Run:
+    def as_run(self, note: str | None = None) -> Run:
         calls = [rank.records for rank in self.ranks]
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(calls)

@@ -14,8 +14,9 @@
     records ── marks ──► CSV, JUnit, Gradescope, feedback          marks.py, report.py, feedback.py
 
 In this order: main, grade_all, _graded, answers.read, _run, notebook.write; in the kernel begin,
-answer, grade, grade_answer, namespace, verdict_on, play_all, Stage, be_rank, Proxy.serve, and in
-the rank's process main, serve, _played, far.Channel, Asker; then note_result, and marks.mark.
+answer, grade, grade_answer, namespace, verdict_on, play_all, Stage, be_rank, Proxy.serve; in the
+keeper's process main, in the rank's _be_rank, serve, _played, far.Channel, Asker; then
+note_result, and marks.mark.
 
 grade.py is the command. The release's manifest (../manifest.py) and the instructor's policy.py say
 what is worth how much, students.py whose a submission is, evidence.py what a play shows.

@@ -2,7 +2,7 @@
 
     begin()                                      given cells, limits, where records go
     my_share = answer("my_share", 'def my_sha…') a string: nobody runs it here
-    check(my_share)                              the lesson's own cell, its id and its text
+    grade(my_share)                              in the lesson's check cell, under its id
 
 ``write`` makes it; the other half of this module is what its cells call, in the kernel that nbval
 watches. The kernel is the judge's: it hands answers to processes behind walls, and writes one
