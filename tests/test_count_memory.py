@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import pytest
 import torch
@@ -140,6 +141,17 @@ def test_one_storage_is_counted_once_and_only_while_it_is_alive():
         torch.empty(1000, device="meta")
     assert memory.peak < 1000
     assert memory.now == 400
+
+
+class Named(dict):
+    """A collection as a program makes its own."""
+
+
+@pytest.mark.parametrize("kind", [Named, OrderedDict, MappingProxyType])
+def test_what_lies_in_a_collection_of_any_kind_is_counted(kind):
+    held = kind({"a": [torch.ones(100)], "b": (torch.ones(5),)})
+    with count_memory(held) as memory:
+        assert memory.now == 420
 
 
 def test_the_largest_are_named_by_their_lines():

@@ -167,15 +167,19 @@ def reading(memory: MemoryCounter, peak: bool = False) -> dict[str, Any]:
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
     """All tensors in what may be a module, an optimizer, a tensor or a collection of these."""
-    for one in tree_iter(given):
-        if isinstance(one, torch.Tensor):
-            yield one
-            if one.is_leaf and one.grad is not None:
-                yield one.grad
-        elif isinstance(one, nn.Module):
-            yield from _tensors_in([*one.parameters(), *one.buffers()])
-        elif isinstance(one, torch.optim.Optimizer):
-            yield from _tensors_in([one.param_groups, list(one.state.values())])
+    if isinstance(given, torch.Tensor):
+        yield given
+        if given.is_leaf and given.grad is not None:
+            yield given.grad
+    elif isinstance(given, nn.Module):
+        yield from _tensors_in([*given.parameters(), *given.buffers()])
+    elif isinstance(given, torch.optim.Optimizer):
+        yield from _tensors_in([given.param_groups, list(given.state.values())])
+    elif isinstance(given, Mapping):  # and its kin, unlike torch's pytree, which knows exact types
+        yield from _tensors_in(list(given.values()))
+    elif isinstance(given, (list, tuple)):
+        for one in given:
+            yield from _tensors_in(one)
 
 
 def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
