@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 import course_lib
 from course_lib import CourseError, run
 from course_lib.__main__ import main
+from course_lib.simulated.isolation import compat
 from course_lib.versions import OLDEST_PYTHON, OLDEST_TORCH, UPGRADE, old_torch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +64,11 @@ def test_simulate_says_so_where_what_it_builds_on_is_not_there():
     )
     assert done.stdout == f"simulate() cannot start ranks: {OLD}\n"
     assert not done.stderr
+
+
+def test_simulate_says_so_where_a_newer_torch_asks_no_group_for_a_new_one(monkeypatch):
+    monkeypatch.setattr(c10d, "_new_group_with_tag", lambda: None)
+    assert "new_group of a process group is not there" in str(compat.missing())
 
 
 def test_an_old_python_is_named_wherever_one_begins(monkeypatch, capsys):

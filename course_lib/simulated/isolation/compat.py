@@ -40,8 +40,11 @@ def missing() -> str | None:
     if problem := old_torch(torch.__version__):
         return f"simulate() cannot start ranks: {problem}"
     c: Any = torch._C._distributed_c10d
-    wanted = (c, "_set_thread_isolation_mode"), (c10d, "_world"), MAKE_GROUP
+    world, split = (c10d, "_world"), (dist.ProcessGroup, "split_group")
+    wanted = (c, "_set_thread_isolation_mode"), world, split, MAKE_GROUP
     gone = [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
+    if "new_group" not in c10d._new_group_with_tag.__code__.co_names:  # the default group is asked
+        gone.append("new_group of a process group")
     if not gone:
         return None
     return f"simulate() does not know torch {torch.__version__}: {', '.join(gone)} is not there"
