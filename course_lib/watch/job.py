@@ -24,8 +24,9 @@ _CRASHES = (-4, -6, -7, -8, -11)  # at which a rank's stack is written down
 class WatchedRank(RankState):
     """One rank's, whose log tells of its process, too."""
 
-    def __init__(self, number: int, matcher: CallMatcher, folder: Path, since: float) -> None:
-        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
+    def __init__(
+        self, number: int, matcher: CallMatcher, folder: Path, since: float, nowhere: Stack
+    ) -> None:
         super().__init__(number, matcher, self._records, nowhere)
         self.log = LogReader(folder, number, since)
         self.asked = False  # somebody else has ended it
@@ -102,10 +103,11 @@ class Job:
         self.live = since > 0
         self._enough = 0  # calls, before some are forgotten
         self.ranks: list[WatchedRank] = []
+        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))  # of all that have written none yet
         for number in range(size):
             holding = (f for f in folders if (f / f"rank-{number}.log").exists())
             folder = next(holding, self.folder)
-            self.ranks.append(WatchedRank(number, self.matcher, folder, since))
+            self.ranks.append(WatchedRank(number, self.matcher, folder, since, nowhere))
         self.detector = DeadlockDetector(self.ranks, self.matcher)
         self._begin()
 
