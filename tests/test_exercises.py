@@ -15,6 +15,7 @@ import zoo
 import course_exercises
 from course_lib.__main__ import main
 from course_lib.checks import exercise
+from course_lib.checks.usual_diagnoses import gravest
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(course_exercises.INDEX)
@@ -55,6 +56,22 @@ def test_a_lesson_declares_what_the_index_says_and_imports_no_other(
     assert sorted(declared) == sorted(course_exercises.INDEX[lesson])
     assert {known.number[:2] for known in declared.values()} == {lesson[7:9]}
     assert [name for name in LESSONS if f"course_exercises.{name}" in sys.modules] == [lesson]
+
+
+def is_named_as_a_finding(diagnosis: exercise.Diagnosis) -> bool:
+    return getattr(diagnosis.when, "__qualname__", "").startswith(f"{gravest.__name__}.")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_hint_without_a_mistake_is_named_as_a_finding_is(lesson: str) -> None:
+    """Of others nobody would ever hear: their names stand in the table of hints alone."""
+    source = (ROOT / "course_exercises" / f"{lesson}.py").read_text()
+    rules = "".join(p.read_text() for p in (ROOT / "course_lib" / "checks").glob("*.py"))
+    for name in course_exercises.INDEX[lesson]:
+        named = (d for d in exercise.find(name).diagnoses if is_named_as_a_finding(d))
+        for hint in named:
+            said = source.count(f'"{hint.id}"') + rules.count(f'"{hint.id}"')
+            assert said > 1, f"{name}: nothing is found that is called {hint.id}"
 
 
 CHECKS = """
