@@ -21,8 +21,6 @@ from torch.nn.parallel import DistributedDataParallel
 from course_lib import CourseError, Deadlock, Mismatch, run, simulate
 from course_lib.ranks import standing
 
-pytestmark = pytest.mark.slow
-
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 Step = Callable[[], None]
@@ -88,7 +86,7 @@ def goes_elsewhere(make: Callable[[], Step], other: Step) -> None:
 
 # `make check` takes the simulated ones, which end at once
 ENGINES = [
-    run,
+    pytest.param(run, marks=pytest.mark.slow),
     simulate,
     partial(simulate, backend="nccl"),
 ]
@@ -122,6 +120,7 @@ def test_another_call_in_its_place_is_a_mismatch(
     assert "None" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_two_steps_each_wait_for_the_other_in_cpp():
     """Each rank is in the backward of another model, whose group the other is yet to use."""
 
@@ -167,6 +166,7 @@ def test_right_steps_are_let_through_and_end_in_the_record(
     assert [e for e in events if e.completed is None] == []
 
 
+@pytest.mark.slow
 def test_computing_and_loading_between_calls_of_cpp_is_no_wait():
     """One rank has a call under way that another answers only after a message from the first, which
     takes its time: all that differs from a deadlock is that it is not inside torch.
@@ -187,6 +187,7 @@ def test_computing_and_loading_between_calls_of_cpp_is_no_wait():
     assert run(slow, world_size=2).results == [2.0, 2.0]
 
 
+@pytest.mark.slow
 def test_what_is_never_made_is_told_beside_a_rank_that_computes():
     """Nothing is said of waiting while the rank computes, and all of it when it does not."""
 
