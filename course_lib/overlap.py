@@ -20,16 +20,17 @@ def stretch(tensor: Any) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def shared_memory(tensors: Sequence[Any]) -> str:
+def shared_memory(tensors: Sequence[Any], are_read: bool = False) -> str:
     """What a call is given to fill, in words, where what it fills is lost: "one tensor 3 times",
     "tensors that share memory"; "" where it is not. All are dense or strided tensors on one device.
 
     Where some outputs have memory of their own, one tensor that stands for all others is a place
-    for what nobody reads: so Muon fills up the list of its last all_gather.
+    for what nobody reads: so Muon fills up the list of its last all_gather. Not where the call
+    reads them itself.
     """
     filled = {_place(tensor): tensor for tensor in tensors if tensor.numel()}
     times = Counter(_place(tensor) for tensor in tensors if tensor.numel())
-    if times and min(times.values()) > 1:
+    if times and (max if are_read else min)(times.values()) > 1:
         return f"one tensor {max(times.values())} times"
     stretches = sorted(map(stretch, filled.values()))
     if all(end <= start for (_, end), (start, _) in pairwise(stretches)):

@@ -198,8 +198,8 @@ def strided(event: Event) -> Mismatch:
 
 def outputs_shared(event: Event, what: str) -> Mismatch:
     """A call is given a list of outputs that is ``what`` shared_memory says."""
-    advice = "What is filled last stays where they meet: give each rank's part its own memory."
-    if what.startswith("one"):
-        advice = f"{advice} [torch.empty(2)] * n is one tensor n times."
+    advice = "What is filled last stays where they meet: give each rank's part its own memory"
+    more = ", [torch.empty(2) for _ in range(n)], not [torch.empty(2)] * n"
+    advice += f"{more * what.startswith('one')}."
     headline = f"rank {event.rank} lets {event.op} fill {what}."
     return _mismatch(headline, "outputs", [event], advice)

@@ -200,7 +200,8 @@ class Recorder(context.Context):
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
             self._log.append(*what, *how, *more)
-        if kind.fills_a_list and (shared := shared_memory(writes)):
+        shared = kind.fills_a_list and shared_memory(writes, kind.writes_what_it_reads)
+        if shared:
             self._log.append("shares", seq, shared)
         if thread != self._main:
             self._called_in(thread, self._threads[group], seq, line)

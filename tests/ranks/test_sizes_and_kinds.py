@@ -5,8 +5,8 @@ each rank makes for itself, and time that a program itself lets run out.
 import ctypes
 import sys
 from collections.abc import Callable
-from functools import partial
 from datetime import timedelta
+from functools import partial
 
 import cloudpickle
 import pytest
