@@ -221,7 +221,8 @@ def code_lines(text: str) -> int:
 
 
 def test_what_explains_is_not_counted():
-    text = '"""A module."""\n\n# Why.\nx = f(\n    1,\n)  # three lines\n\n\ndef f():\n    """Says."""\n'
+    explained = '"""A module."""\n\n# Why.\nx = f(\n    1,\n)  # three lines\n'
+    text = explained + '\n\ndef f():\n    """Says."""\n'
     assert code_lines(text) == 4
 
 
