@@ -105,7 +105,7 @@ def _before(
             past = history(event.group)
             own = enumerate(past.calls.get(rank, ()))
             at = max((k for k, call in own if call is event), default=0)
-            told = past._replace(at=at).parted() + past.made() * bool(returned)
+            told = past._replace(at=at).parted() + past.made({*events, *returned}) * bool(returned)
     return told
 
 

@@ -8,7 +8,7 @@ does: ranks that left nothing out are at one line, or each in a branch of its ow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from course_lib.branches import passes_both
@@ -97,9 +97,11 @@ class History(NamedTuple):
                 told.append(f"At {line.where}, line {line.number}, {_counts(made)}.")
         return told if len(told) == 1 else []  # two would say nothing
 
-    def made(self) -> list[str]:
-        """How many calls each rank has made in this group, where that differs."""
-        made = {rank: len(events) + self.gone for rank, events in sorted(self.calls.items())}
+    def made(self, ranks: Collection[int]) -> list[str]:
+        """How many calls these ranks, which will make no more, have made in this group, where that
+        differs.
+        """
+        made = {r: len(self.calls[r]) + self.gone for r in sorted(ranks) if r in self.calls}
         return [f"In this group, {_counts(made)}."] if len({*made.values()}) > 1 else []
 
 

@@ -168,7 +168,7 @@ def absent(event: Event, ranks: Collection[int], past: History = _UNKNOWN) -> Mi
     """A collective that some members of its group never called, though all ended."""
     what = f"rank {event.rank} calls {name_of(event)}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    error = _mismatch(what, "op", [event], advice, parted=past.parted() + past.made())
+    error = _mismatch(what, "op", [event], advice, parted=past.parted() + past.made(past.calls))
     error.ranks += tuple(ranks)
     return error
 

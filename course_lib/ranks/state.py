@@ -61,10 +61,16 @@ class RankState:
         return next(reversed(self.events), None)
 
     def unmet(self, *calls: Event | None) -> str:
-        """Who has not made which of these calls of its, in words; "" where all have."""
+        """Who has not made which of these calls of its, in words, and how many they have made, as
+        far as something is known of them; "" where all have.
+        """
         for call in filter(None, calls):
             if ranks := self.matcher.missing(call):
-                return f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                history = self.matcher.history(call.group)
+                known = [r for r in (self.number, *ranks) if history.calls.get(r)]
+                made = history.made(known) if call.is_collective else []
+                unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                return ". ".join([unmet, *made]).rstrip(".")
         return ""
 
     @property

@@ -17,6 +17,7 @@ from missing_calls import CURES_OF_OTHERS, LEFT_OUT, MAY_BE, PROGRAMS
 
 from course_lib import CourseError, Hang, Mismatch, run, simulate
 from course_lib.branches import passes_both
+from course_lib.diagnosis.history import History
 from course_lib.trace import Line
 
 cloudpickle.register_pickle_by_value(missing_calls)
@@ -177,3 +178,14 @@ def test_of_two_threads_that_use_one_group_both_starts_are_told():
     with pytest.raises(Mismatch, match=r"two threads of rank \d use one group at once") as caught:
         run(saves_twice, world_size=2, timeout=30)
     assert {"/first", "/second"} <= set(re.findall("/first|/second", str(caught.value)))
+
+
+def test_nothing_is_counted_of_a_rank_of_which_nothing_is_known():
+    calls = {0: ["all_reduce"] * 3, 1: ["all_reduce"] * 2, 2: []}
+    assert History(calls).made([0, 1]) == [
+        "In this group, rank 0 made 3 collective calls, rank 1 made 2."
+    ]
+    assert History(calls, gone=5).made([0, 2, 9]) == [
+        "In this group, rank 0 made 8 collective calls, rank 2 made 5."
+    ]
+    assert History(calls).made([1]) == []
