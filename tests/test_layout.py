@@ -76,7 +76,7 @@ ALONE = ("doctor", "__main__")
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "words": 1050,
+    "words": 1070,
     "diagnosis": 720,
     "ranks": 1510,
     "draw": 1120,

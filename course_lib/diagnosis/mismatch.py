@@ -106,7 +106,7 @@ def _of_two(
     """The error for calls that do not fit, or were never meant for each other."""
     a, b, advice = events[0], events[-1], _ADVICE[what]
     before, left_out = past.parted(), a.is_collective and past.left_out(a, b)
-    if left_out is None:
+    if left_out is None and what != "op":  # of which the usual advice says it, too
         advice = f"{_MAY_BE_LEFT_OUT}, {advice[0].lower()}{advice[1:]}"
     elif left_out:
         headline, advice = f"ranks {a.rank} and {b.rank} do not make the same calls.", _LEFT_OUT
