@@ -128,12 +128,18 @@ HINTS = {  # by id
     "element by element.",
     "index": "The list or tuple is shorter than the line takes it to be. (split(k) makes parts of "
     "k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
+    "writes-gradient": "Autograd adds up what a backward returns, and hands it on or leaves it in "
+    ".grad. This one writes into .grad itself: asked by torch.autograd.grad it has nothing to say, "
+    "and what was in .grad is lost. Return the gradient.",
     "raises": "That exception ends the rank, and so the case. Which value in the line is not what "
     "it takes it for? Print it there, with its shape and dtype.",
     "talks": "Everything it needs has been given to it: no rank has to ask another.",
     "collective": "Build this answer from send and receive and their asynchronous forms alone.",
     "nothing-sent": "No rank says a word. What another rank holds reaches this one in a message, "
     "or not at all.",
+    "used-twice": "Called once, it has the right gradient. Called twice in one graph, it has not. "
+    "What does it keep that is not in ctx, and the next call replaces? Or does its backward write "
+    "into the gradient that comes in, which another use shares?",
     "shape": "The numbers are right, and the shape is not.",
     "dtype": "The numbers are right, and the dtype is not.",
     "container": "The values are right, and what holds some of them is not: a list, a tuple and a "
@@ -189,6 +195,7 @@ ERRORS: Table = {
     "mismatch": found("Mismatch"),
     "one-truth-value": says("Boolean value of Tensor"),
     "index": says("list index out of range", "tuple index out of range"),
+    "writes-gradient": says("written into .grad by"),
     "raises": found("RankFailed"),
 }
 # of which "only with …" may say more
@@ -214,6 +221,7 @@ def says_nothing(p: Play) -> bool:
 TALK: Table = {"talks": found("talks"), "collective": found("collective")}
 NOTHING_SENT: Table = {"nothing-sent": says_nothing}
 NUMBERS: Table = {  # of what came to its end, and has all its numbers right
+    "used-twice": lambda p: {f.kind for f in p.findings} == {"used twice"},
     "shape": returned(partial(same_but_for, "shape")),
     "dtype": returned(partial(same_but_for, "dtype")),
     "container": returned(held_otherwise),

@@ -98,6 +98,13 @@ WRONG = {
                         "fills a copy", ("            total = grad.contiguous().clone()\n"
                         "            dist.all_reduce(total)\n", "            total = grad.clone()\n"
                         "            dist.all_reduce(total.contiguous())\n")),
+    "sets_grad": ("by_two_functions", "14.writes-gradient", "x.grad is where the gradient belongs",
+                  ("class Copied(torch.autograd.Function):\n",
+                   "whole = x\n\n    class Copied(torch.autograd.Function):\n"),
+                  ("            total = grad.contiguous().clone()\n"
+                   "            dist.all_reduce(total)\n            return total",
+                   "            whole.grad = grad.contiguous().clone()\n"
+                   "            dist.all_reduce(whole.grad)")),
     "hook_on_x": ("by_hook", "14.changes-argument", "a hook on x looks shorter",
                   ("copied = x.view_as(x)", "copied = x")),
 }  # fmt: skip
