@@ -62,11 +62,11 @@ def backward(cut: Mapping[str, int], kind: str, *names: str) -> OfPlay:
 DRIVEN = {
     "changes-argument": "A caller's tensor stays as it was: nobody writes into it, and no hook is "
     "left on it. Work on a copy, and hang a hook on a view.",
-    "no-gradient": "Forward is right. In backward some tensor gets no gradient: a detach, no_grad "
+    "no-gradient": "In backward some tensor gets no gradient: a detach, no_grad "
     "or a tensor without history stands in the way, or this rank has left the tensor out.",
-    "summed-again": "Forward is right. In backward a gradient is n times too large. The loss is "
+    "summed-again": "In backward a gradient is n times too large. The loss is "
     "the same on all ranks, and counts once: what is added up that every rank has whole already?",
-    "divided": "Forward is right. In backward a gradient is n times too small.",
+    "divided": "In backward a gradient is n times too small.",
 }
 
 
@@ -137,12 +137,12 @@ exercise(
     ],
     budget=[calls_at_most(lambda play, out: (out.numel(),) * 2, calls=1)],
     hints={
-        "bias-divided": "Forward is right. In backward the gradient of b2 is n times too small: of "
+        "bias-divided": "In backward the gradient of b2 is n times too small: of "
         "b2/n a rank has the gradient of an n-th.",
         **DRIVEN,
-        "copy-summed": "Forward is right. Here x, and so its gradient, lies in memory by columns, "
+        "copy-summed": "Here x, and so its gradient, lies in memory by columns, "
         "and the sum went into a copy: return what contiguous() has made.",
-        "share-of-x": "Forward is right. In backward each rank has its own share of x's gradient. "
+        "share-of-x": "In backward each rank has its own share of x's gradient. "
         "The sum is missing: x went into every rank's part.",
         "bias-n-times": "b2 counts n times: it is added on each rank, before the sum.",
         "own-share": "The output is the sum of all ranks' shares; each rank returns its own.",
@@ -249,11 +249,11 @@ exercise(
     budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3)],
     hints=DRIVEN
     | {
-        "one-everywhere": "Forward is right. In backward ranks without the target's column take "
+        "one-everywhere": "In backward ranks without the target's column take "
         "1 from one of theirs.",
-        "through-the-maximum": "Forward is right. In backward a gradient goes through the maximum. "
+        "through-the-maximum": "In backward a gradient goes through the maximum. "
         "The loss does not depend on what is subtracted: it is a constant.",
-        "upstream-left-out": "Forward is right. In backward each row has to be multiplied by the "
+        "upstream-left-out": "In backward each row has to be multiplied by the "
         "gradient that comes in, and is not.",
         "own-maximum": "Exponentials can be added up only if all have subtracted the same maximum.",
         "own-sum": "The sum of the exponentials is over all columns, not a rank's own.",

@@ -49,6 +49,12 @@ def all_wait_in(call: str) -> OfPlay:
     )
 
 
+def none_meet(p: Play) -> bool:
+    """All ranks wait in messages, and sends as well as receives have begun and have no end."""
+    waiting = all_wait_in("send")(p) or all_wait_in("recv")(p)
+    return waiting and {e.op for e in p.trace.events if e.completed is None} == {"send", "recv"}
+
+
 def returned(like: Callable[[Any, Any], bool]) -> OfPlay:
     """Only what is returned is not right, and everywhere this is true of it and what should be."""
     return lambda p: only("returned")(p) and all(like(f.got, f.want) for f in p.findings)
@@ -59,6 +65,12 @@ def two_dtypes(p: Play) -> bool:
     if not isinstance(p.error, Mismatch) or p.error.what != "dtype":
         return False
     return len(set(p.error.lines)) == 1 or "recv" in str(p.error)
+
+
+def wrong_in_backward(p: Play) -> bool:
+    """Of a function that is driven both ways only gradients are not what they should be."""
+    outputs = ("output" in args for seen in p.seen[:1] for args, *_ in (s.args for s in seen))
+    return p.wrong == ["grad"] and all(outputs)
 
 
 def wait_in_collective(p: Play) -> bool:
@@ -110,6 +122,8 @@ HINTS = {  # by id
     "receive. Who could receive first, or which call starts a message without waiting for it?",
     "receive-first": "Every rank waits for a message that nobody has sent yet. Who could send "
     "first?",
+    "not-met": "Sends and receives are both under way, and no two of them meet. To whom does each "
+    "rank send, and whose message does it wait for?",
     "talks-to-itself": "No message goes from a rank to itself. Which line names it as its own "
     "peer?",
     "no-such-rank": "Ranks are counted from 0 to n − 1. Which line computes another number?",
@@ -184,6 +198,7 @@ ERRORS: Table = {
     "read-before-wait": found("read before wait"),
     "never-waited": found("never waited for"),
     "written-before-wait": found("written before wait"),
+    "not-met": none_meet,
     "send-first": all_wait_in("send"),
     "receive-first": all_wait_in("recv"),
     "talks-to-itself": says("same as the rank of the current process", "from itself"),
@@ -227,7 +242,7 @@ NUMBERS: Table = {  # of what came to its end, and has all its numbers right
     "container": returned(held_otherwise),
 }
 PATTERNS: Table = {  # told apart where there are more than three ranks
-    "whole-tensors": rules.whole_tensors,
+    "whole-tensors": lambda play: found("bytes")(play) and rules.whole_tensors(play),
     "everyone-to-everyone": rules.to_everyone,
     "through-one": lambda play: play.case.world > 3 and rules.through_one(play),
 }

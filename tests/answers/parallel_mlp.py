@@ -105,6 +105,9 @@ WRONG = {
                    "            dist.all_reduce(total)\n            return total",
                    "            whole.grad = grad.contiguous().clone()\n"
                    "            dist.all_reduce(whole.grad)")),
+    "nothing_to_do": ("by_two_functions", "14.not-everybody", "a rank without units has nothing "
+                      "to compute", ("    hidden = gelu", "    if not len(b1):\n"
+                      "        return torch.zeros_like(x) + b2\n    hidden = gelu")),
     "hook_on_x": ("by_hook", "14.changes-argument", "a hook on x looks shorter",
                   ("copied = x.view_as(x)", "copied = x")),
 }  # fmt: skip

@@ -120,6 +120,8 @@ WRONG = {
                         ("    d = q.shape[1]\n",
                          "    d = q.shape[1]\n    q.data.div_(d**0.5)\n"),
                         ("block[:, :d].t() / d**0.5", "block[:, :d].t()")),
+    "one_neighbour": ("one_tensor", "14.not-met", "on a ring one has a neighbour, and talks to it",
+                      ("dist.irecv, coming, (rank - 1) % n", "dist.irecv, coming, (rank + 1) % n")),
     "large_scores": ("one_tensor", "14.only-large", "softmax is e to the power, over a sum",
                      ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
                       "new = torch.zeros_like(top)")),
