@@ -142,18 +142,18 @@ HINTS = {  # by id
     "element by element.",
     "index": "The list or tuple is shorter than the line takes it to be. (split(k) makes parts of "
     "k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
-    "writes-gradient": "Autograd adds up what a backward returns, and hands it on or leaves it in "
-    ".grad. This one writes into .grad itself: asked by torch.autograd.grad it has nothing to say, "
-    "and what was in .grad is lost. Return the gradient.",
+    "writes-gradient": "A backward that writes into .grad loses what was there, and hands "
+    "nothing to torch.autograd.grad, or to the layer before. Return the gradient.",
+    "none-value": "Something is None there. send, recv and every collective return None, or a "
+    "Work: what they bring is in the tensor that they were given.",
     "raises": "That exception ends the rank, and so the case. Which value in the line is not what "
     "it takes it for? Print it there, with its shape and dtype.",
     "talks": "Everything it needs has been given to it: no rank has to ask another.",
     "collective": "Build this answer from send and receive and their asynchronous forms alone.",
     "nothing-sent": "No rank says a word. What another rank holds reaches this one in a message, "
     "or not at all.",
-    "used-twice": "Called once, it has the right gradient. Called twice in one graph, it has not. "
-    "What does it keep that is not in ctx, and the next call replaces? Or does its backward write "
-    "into the gradient that comes in, which another use shares?",
+    "used-twice": "Called once, it has the right gradient; called twice in one graph, it has not. "
+    "What does it keep outside ctx, or does it write into the gradient that comes in?",
     "shape": "The numbers are right, and the shape is not.",
     "dtype": "The numbers are right, and the dtype is not.",
     "container": "The values are right, and what holds some of them is not: a list, a tuple and a "
@@ -167,7 +167,7 @@ HINTS = {  # by id
     "returns-nothing": "It returns None here. Which path through it has no result?",
     "wrong-type": "The stub promises another type than the one that comes back.",
     "changes-argument": "Something of the caller's has changed that was to stay as it was: work on "
-    "a copy. (A slice or a block of a tensor is a view of it.)",
+    "a copy. (A slice or a block of a tensor is a view of it. A hook hangs best on a view.)",
     "shares-memory": "What is returned is partly the caller's own tensor, or what an earlier call "
     "returned. Whoever writes into one changes the other: return new memory.",
     "written-between": "Memory that lies between the tensor's elements, or around them, and is "
@@ -210,7 +210,9 @@ ERRORS: Table = {
     "mismatch": found("Mismatch"),
     "one-truth-value": says("Boolean value of Tensor"),
     "index": says("list index out of range", "tuple index out of range"),
+    "changes-argument": says("the caller's tensors has"),
     "writes-gradient": says("written into .grad by"),
+    "none-value": says("'NoneType'"),
     "raises": found("RankFailed"),
 }
 # of which "only with …" may say more
