@@ -151,12 +151,8 @@ def _raised(first: RankOutcome, same: Sequence[int], others: Sequence[RankOutcom
     lines = [f"{ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in message]
     lines += _consequences(others)
-    error = RankFailed(
-        "\n".join(lines),
-        rank=first.rank,
-        kind=first.kind,
-        consequences=tuple(s.rank for s in others),
-    )
+    fell, text = tuple(s.rank for s in others), "\n".join(lines)
+    error = RankFailed(text, rank=first.rank, kind=first.kind, consequences=fell)
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error

@@ -150,7 +150,7 @@ WRONG = {
                       ("share, mine, column = ctx.saved_tensors",
                        "share, mine, column = kept")),
     "shared_by_ties": ("by_autograd", "14.through-the-maximum", "amax is not detached",
-                       ("padded.detach().max(1).values", "padded.amax(1)")),
+                       ("padded.detach().max(1).values", "padded.amax(1).clone()")),
     "own_sum_saved": ("by_formula", "14.own-sum-back", "the softmax of forward is at hand",
                       ("powers / both[0][:, None]", "powers / powers.sum(1, keepdim=True)")),
     "from_one_on": ("by_formula", "14.edge-lost", "column 0 is taken for: not here",
