@@ -472,6 +472,8 @@ work = {name: [sum(pairs(mine, others) for others in places) for mine in places]
 print({name: f"{1e3 * job.seconds:.2f} ms" for name, job in jobs.items()})
 assert work["blocks"][-1] > 14 * work["blocks"][0] and len({*work["zigzag"]}) == 1
 draw.timeline(jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step.")
+
+# %% id="14-d417ce"
 draw.timeline(jobs["zigzag"], caption="Zigzag: in every step all ranks compute equally long.")
 
 # %% [markdown] id="14-6a88f4"
