@@ -257,7 +257,7 @@ class Recorder(context.Context):
 
     def gave_up(self, seq: int) -> None:
         """Somebody has waited for this call in vain: past its timeout, or its peer has gone."""
-        self._log.append("gave_up", seq)
+        self._log.append("gave_up", seq, self.now())
 
     def wait(self, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of ``wait()`` of a Work; if that never ends, the log says where it stood."""

@@ -5,6 +5,7 @@ A recorder wrote them, in a rank of ``run`` or in one of some other job: it make
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -42,6 +43,7 @@ class RankState:
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
+        self._gave_up: tuple[Event, float] | None = None  # the last call, and when
         self._lines: dict[int, Line] = {}
 
     @property
@@ -66,6 +68,14 @@ class RankState:
             if ranks := self.matcher.missing(call):
                 return f"{ranks_have(ranks)} not made its call {call_text(call)}"
         return ""
+
+    def awaited(self) -> dict[int, Event | None]:
+        """Who had not made the call that it gave up last, and that call where it came later."""
+        return self.matcher.late(*self._gave_up) if self._gave_up else {}
+
+    @property
+    def gave_up_at(self) -> float:
+        return self._gave_up[1] if self._gave_up else math.inf
 
     @property
     def is_in_torch(self) -> bool:
@@ -128,8 +138,10 @@ class RankState:
         if self.blocked_in is event:
             self.blocked_in = None
 
-    def _read_gave_up(self, seq: int) -> None:
-        self.matcher.give_up(self._gone_on(seq))
+    def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
+        event = self._gone_on(seq)
+        self._gave_up = event, at
+        self.matcher.give_up(event)
 
     def _read_refused(self, seq: int) -> None:
         self.matcher.withdraw(self._gone_on(seq))

@@ -25,7 +25,12 @@ from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.plan import Deadline, Plan, RankJob
 from course_lib.ranks.rank import RankProcess
-from course_lib.ranks.standing import DeadlockDetector, hang_error
+from course_lib.ranks.standing import (
+    DeadlockDetector,
+    ask_who_is_late,
+    find_late,
+    hang_error,
+)
 from course_lib.ranks.state import to_trace
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
@@ -204,8 +209,15 @@ class World:
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After a first failure: let every rank that can still say something say it."""
-        self._listen(lambda rank: rank.outcome or rank.blocked_in)
+        """After a first failure: let every rank that can still say something say it. Where only
+        connections were lost so far, a rank that waits is about to say why.
+        """
+        self._read_logs()
+        ask_who_is_late(self.ranks)
+        only_lost = all(outcome.lost_its_peer for outcome in self._failures())
+        self._listen(lambda rank: rank.outcome or (rank.blocked_in and not only_lost))
+        ask_who_is_late(self.ranks)
+        find_late(self.ranks)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack.lines

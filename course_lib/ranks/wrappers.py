@@ -19,6 +19,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.collectives import OP_OF_METHOD
+from course_lib.diagnosis.failure import RankOutcome
 from course_lib.ranks import recorder
 from course_lib.ranks.recorder import Recorder
 from course_lib.rendezvous import formed_already
@@ -133,8 +134,9 @@ def _new_group(
         seq = active.issued("new_group", world, None, (), (), False, shape)
         try:
             made = function(ranks, *args, **kwargs)
-        except BaseException:
-            active.refused(seq)
+        except BaseException as error:
+            waited_in_vain = RankOutcome.of_exception(0, 0.0, error).timed_out
+            (active.gave_up if waited_in_vain else active.refused)(seq)
             raise
         active.completed(seq)
     active.watch(made)
@@ -153,7 +155,7 @@ def _monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
     """The hooks say nothing of it."""
-    seq = active.issued("monitored_barrier", group.group_name, None, (), (), False)
+    seq = active.issued("monitored_barrier", active.name_of(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:

@@ -29,9 +29,14 @@ class Rank:
         self.log.append("line", 0, "train.py", 10 + number, "dist.all_reduce(x)", "main")
 
     def issue(
-        self, op: str = "all_reduce", peer: int | None = None, group: str = "0", size: int = 4
+        self,
+        op: str = "all_reduce",
+        peer: int | None = None,
+        group: str = "0",
+        size: int = 4,
+        at: float = 0.0,
     ) -> None:
-        what = op, peer, group, size, "float32", (size // 4,), 0.0, None, 0, 0, "SUM", False, True
+        what = op, peer, group, size, "float32", (size // 4,), at, None, 0, 0, "SUM", False, True
         self.log.append("issued", *what, size, size, True, self.seq)
         self.seq += 1
 
@@ -163,6 +168,35 @@ def test_a_victim_is_not_the_cause(tmp_path: Path):
     first.fail("RuntimeError", LOST, at=5.0)
     second.fail("KeyError", "'lr'", at=6.0)
     assert verdict(tmp_path).startswith("RankFailed: rank 1 raised KeyError: 'lr'")
+
+
+def test_a_rank_that_has_raised_waits_no_more(tmp_path: Path):
+    """Its message to itself can never be met, and its Work was given up: no Deadlock."""
+    for number in range(2):
+        rank = Rank(tmp_path, number)
+        rank.issue("send", number)
+        text = "[enforce fail at pair.cc:809] 1 vs 4. Pair is not connected ([::1]:2$0 <--> [none])"
+        rank.log.append("gave_up", 0, 4.0)
+        rank.fail("RuntimeError", text, at=5.0)
+    told = verdict(tmp_path)
+    assert "RankFailed: ranks 0 and 1 raised RuntimeError, rank 0 in these words: rank 0 " in told
+    assert "cannot send to or from itself" in told
+
+
+def test_a_timeout_is_told_and_who_was_late_and_not_who_lost_its_peer(tmp_path: Path):
+    """Rank 0 has made this call, too late, and is the first that raises."""
+    saving, waiting = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    saving.call()
+    saving.issue(at=9.0)
+    saving.fail("RuntimeError", LOST, at=9.1)
+    waiting.call()
+    waiting.issue()
+    waiting.log.append("gave_up", 1, 7.0)
+    waiting.fail("RuntimeError", "[unbound_buffer.cc:78] Timed out waiting 2000ms for", at=9.2)
+    told = verdict(tmp_path)
+    assert "RankFailed: rank 1 raised RuntimeError: [unbound_buffer.cc:78] Timed out" in told
+    assert "rank 0 made this call 2.0 s too late; until then it had last called all_reduce" in told
+    assert "rank 0 fell over because of it." in told
 
 
 def test_a_victim_of_one_that_has_returned_is_no_failure(tmp_path: Path):
