@@ -225,7 +225,7 @@ def _raised(
     first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
 ) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
-    if len({s.message for s in same}) > 1:  # one rank's text speaks for itself alone
+    if len({_plain(s) for s in same}) > 1:  # one rank's text speaks for itself alone
         words += f", rank {first.rank} in these words"
     what = ": ".join(filter(None, [words, _plain(first)]))
     who = ranks_text([s.rank for s in same])

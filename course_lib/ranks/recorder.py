@@ -38,6 +38,8 @@ _HOOK = 0xC0E5  # our id among a group's hooks
 # c10d's hooks know a call by the older name of its method
 _OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
 _get_future = dist.Work.get_future
+_is_done = torch._C.Future.done
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
 _ON_THE_WAY = {
@@ -88,6 +90,10 @@ class Recorder(context.Context):
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         # those whose Work has no future, by the memory of what they write: only who waits will tell
         self._unheard: dict[int, int] = {}
+        # of asynchronous collectives of the reader's that nobody has waited for: what memory they
+        # write, and the futures that stand for them
+        self._filling: dict[int, list[tuple[int, int]]] = {}
+        self._promised: dict[int, Any] = {}
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
@@ -129,6 +135,27 @@ class Recorder(context.Context):
         )
         if call.is_async and writes and not call.by_user:
             call.memory = _memory(writes[0])
+        if self._filling or (call.is_async and call.by_user):
+            fills = writes
+            if call.op == "all_reduce" or (call.op == "broadcast" and peer != dist.get_rank()):
+                fills = args.input_tensors  # in place
+            self._look_for_overlap(call, (*args.input_tensors, *writes), fills)
+
+    def _look_for_overlap(self, call: CurrentCall, tensors: Sequence[Any], fills: Any) -> None:
+        """Whether a collective of the reader's is given memory that another one is still to fill.
+        On NCCL those of one group come one after the other.
+        """
+        if self._on_nccl or call.op in ("send", "recv"):
+            return
+        if call.op == "barrier":  # gloo's waits for all that came before it
+            self._filling.clear()
+        given = [_span(t) for t in tensors] if self._filling and call.by_user else ()
+        for first, spans in self._filling.items():
+            if any(a < d and c < b for a, b in spans for c, d in given):
+                self._log.append("overlaps", call.seq, first)
+                break
+        if call.is_async and call.by_user:
+            self._filling[call.seq] = [_span(t) for t in fills]
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call, work = current_call, args.work
@@ -270,18 +297,43 @@ class Recorder(context.Context):
             if seq >= 0:
                 self.gave_up(seq)
             raise
+        self._filling.pop(seq, None)
         if self._live.pop(id(work), None) is not None:
             self.completed(seq, ranks[work._source_rank()] if ranks else None)
         return result
 
     def take(self, method: Callable, work: Any) -> Any:
-        """In place of ``get_future``, and of ``is_completed``, which is as good as waiting where it
-        says yes.
-        """
+        """In place of ``is_completed``, which is as good as waiting where it says yes."""
         answer, entry = method(work), self._live.get(id(work))
         if answer and entry is not None:
-            self._log.append("taken", entry[1])
+            self._take(entry[1])
         return answer
+
+    def take_future(self, method: Callable, work: Any) -> Any:
+        """In place of ``get_future``: who asks has yet to wait, but for a hook in ``backward``, as
+        those of DDP, which gives it to C++ to wait for.
+        """
+        future, entry = method(work), self._live.get(id(work))
+        if entry is not None:
+            if _in_backward():
+                self._take(entry[1])
+            else:
+                self._promised[entry[1]] = future
+        return future
+
+    def heard(self) -> None:
+        """Somebody has waited for a future, or asked one that is done. Which it came from nobody
+        knows any more once ``then`` has made others of it: all that are done by now were waited
+        for.
+        """
+        for seq, future in list(self._promised.items()):
+            if _is_done(future):
+                del self._promised[seq]
+                self._take(seq)
+
+    def _take(self, seq: int) -> None:
+        self._filling.pop(seq, None)
+        self._log.append("taken", seq)
 
     def wait_for_written(self, function: Callable, tensors: Any) -> Any:
         """In place of ``wait_tensor``: functional collectives are waited for by what they write, a
@@ -337,6 +389,23 @@ def _op(name: Any) -> str:
 def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
     """What these would take in bytes, were they not sparse: that is equal on all ranks."""
     return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _in_backward() -> bool:
+    """Whether this is called from a backward pass; one on a GPU has threads of its own."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not _BACKWARD:
+        frame = frame.f_back
+    return frame is not None or threading.current_thread() is not threading.main_thread()
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """From where to where its elements lie; those of a strided one in between count, too."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return 0, 0
+    start, size = tensor.data_ptr(), tensor.element_size()
+    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (reach + 1) * size
 
 
 def _memory(tensor: torch.Tensor) -> int:

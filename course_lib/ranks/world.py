@@ -17,7 +17,6 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome, root_cause
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, NotStarted
@@ -149,12 +148,11 @@ class World:
 
     def _check_calls(self) -> None:
         """Every rank has returned: raises if calls met and did not fit, though the backend
-        "succeeded", if one met nobody, or if nobody waited for a Work.
+        "succeeded", if one met nobody, or if nobody waited for a Work, or too late.
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
-        unwaited = (event for rank in self.ranks for event in rank.events if not event.waited)
-        if found := found or next(map(hazard.unwaited, unwaited), None):
+        if found := found or next(filter(None, (rank.hazard() for rank in self.ranks)), None):
             raise found
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:

@@ -32,8 +32,10 @@ def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
     _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, Recorder.wait, "wait")
-    _wrap(dist.Work, Recorder.take, "get_future", "is_completed")
+    _wrap(dist.Work, Recorder.take, "is_completed")
+    _wrap(dist.Work, Recorder.take_future, "get_future")
     _wrap(torch._C.Future, _future_wait, "wait")
+    _wrap(torch._C.Future, _future_asked, "done")  # a callback asks for the value
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
     _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
@@ -144,11 +146,17 @@ def _new_group(
 
 
 def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
-    """Whose future it is nobody knows any more once ``then`` has made others of it."""
-    if future.done():
-        return method(future)
-    with active.waiting_in_cpp("in_future"):
-        return method(future)
+    if not future.done():
+        with active.waiting_in_cpp("in_future"):
+            method(future)
+    active.heard()
+    return method(future)
+
+
+def _future_asked(active: Recorder, method: Callable, future: Any) -> Any:
+    answer = method(future)
+    active.heard()
+    return answer
 
 
 def _monitored_barrier(

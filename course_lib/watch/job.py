@@ -18,6 +18,7 @@ from course_lib.watch.folder import OF_A_CALL, LogReader, this_machine
 from course_lib.watch.rank import ASK
 
 _MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
+_MOST_UNWAITED = 1000
 _CRASHES = (-4, -6, -7, -8, -11)  # at which a rank's stack is written down
 
 
@@ -40,6 +41,12 @@ class WatchedRank(RankState):
         for record in self.log.read():
             if record[0] not in OF_A_CALL or self.events[record[1]]:
                 yield record
+
+    def forget(self, call: int) -> None:
+        """Let go of one, but for some of those that nobody has waited for yet."""
+        if call not in self.unwaited or len(self.unwaited) > _MOST_UNWAITED:
+            self.unwaited.pop(call, None)
+            self.events[call] = None  # type: ignore[call-overload]
 
     def _read_before(self, calls: int, _counts: object) -> None:
         missing = calls - len(self.events)
@@ -136,7 +143,7 @@ class Job:
             rank.read_log()
         if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):
             for event in self.matcher.forget({rank.number for rank in self.seen}):
-                self.ranks[event.rank].events[event.seq] = None  # type: ignore[call-overload]
+                self.ranks[event.rank].forget(event.seq)
             self._enough = 2 * len(self.matcher.known)
 
     # -- what is wrong -------------------------------------------------------------------------
@@ -161,7 +168,10 @@ class Job:
             found = self._lost()
         if found:
             return found
-        if not failures or self._left_as_one():
+        if not failures:
+            ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
+            return next(filter(None, (rank.hazard() for rank in ended)), None)
+        if self._left_as_one():
             return None
         find_late(self.ranks)
         error = root_cause(failures)

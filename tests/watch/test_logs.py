@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from course_lib.watch import folder as folders
+from course_lib.watch import job as jobs
 from course_lib.watch.folder import LogWriter, append_exit
 from course_lib.watch.job import Job
 from course_lib.watch.report import waiting_report
@@ -35,8 +36,10 @@ class Rank:
         group: str = "0",
         size: int = 4,
         at: float = 0.0,
+        dropped: bool = False,
     ) -> None:
-        what = op, peer, group, size, "float32", (size // 4,), at, None, 0, 0, "SUM", False, True
+        shape, waited = (size // 4,), not dropped
+        what = op, peer, group, size, "float32", shape, at, None, 0, 0, "SUM", dropped, waited
         self.log.append("issued", *what, size, size, True, self.seq)
         self.seq += 1
 
@@ -160,6 +163,23 @@ def test_logs_of_a_job_that_was_there_before_are_not_read(tmp_path: Path):
     job = Job([tmp_path], 2, time.time() - 1)
     job.read()
     assert job.seen == []
+
+
+def test_a_work_that_nobody_waits_for_is_told_when_all_have_ended_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "_MANY", 100)  # most of its calls are forgotten
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    job = Job([tmp_path], 2, 1.0)
+    for number, rank in enumerate(ranks):
+        rank.issue(dropped=number == 1)
+        for _ in range(3000):
+            rank.call()
+    job.read()
+    assert job.verdict() is None
+    for rank in ranks:
+        rank.end()
+    job.read()
+    assert job.ranks[1].events[1] is None
+    assert str(job.verdict()).startswith("rank 1 never waits for its all_reduce(SUM).")
 
 
 def test_a_victim_is_not_the_cause(tmp_path: Path):
