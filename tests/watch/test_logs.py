@@ -120,8 +120,42 @@ def test_who_waits_for_the_group_to_form_is_said_with_who_has_not_come(tmp_path:
     assert said[2:5] == [
         "  rank 0 waits in init_process_group",
         "  rank 1 is somewhere",
-        "  rank 2 has no log here: it has not come yet, or runs on another machine",
+        "  rank 2 has no log here",
     ]
+    assert "--keep FOLDER, a folder that all of them share" in said[5]
+
+
+@pytest.mark.parametrize("size", [20, 1024])
+def test_ranks_that_stand_alike_are_one_line_and_the_odd_one_is_first(tmp_path: Path, size: int):
+    for number in range(size - 4):
+        rank = Rank(tmp_path, number, size)
+        rank.log.append("line", 0, "train.py", 8 if number == 7 else 20, "", "main")
+        rank.call()
+        rank.issue("barrier" if number == 7 else "all_reduce")
+        os.close(rank.log._fd)
+    job = Job([tmp_path], size)
+    job.read()
+    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    assert said[1:4] == [
+        "  rank 7 waits in barrier(SUM)   train.py, line 8",
+        f"  ranks 0–6, 8–{size - 5} wait in all_reduce(SUM)   train.py, line 20",
+        f"  ranks {size - 4}–{size - 1} have no log here",
+    ]
+    assert len(said) == 5
+    told = verdict(tmp_path, size)
+    assert len(told.splitlines()) < 25
+
+
+def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):
+    for number in range(0, 1024, 2):
+        rank = Rank(tmp_path, number, 1024)
+        rank.issue()
+        os.close(rank.log._fd)
+    job = Job([tmp_path], 1024)
+    job.read()
+    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    assert len(said) < 22
+    assert all(len(line) < 250 for line in said)
 
 
 def test_a_reader_follows_a_log_through_its_parts(tmp_path: Path, monkeypatch):
