@@ -207,13 +207,19 @@ class World:
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After a first failure: let every rank that can still say something say it. Where only
-        connections were lost so far, a rank that waits is about to say why.
+        """After a first failure: let every rank that can still say something say it: one that
+        waits for a call which all have made will come out of it, and where only connections were
+        lost so far, one that waits is about to say why.
         """
         self._read_logs()
         ask_who_is_late(self.ranks)
+        missing = self._matcher.missing
         only_lost = all(outcome.lost_its_peer for outcome in self._failures())
-        self._listen(lambda rank: rank.outcome or (rank.blocked_in and not only_lost))
+        self._listen(
+            lambda rank: (
+                rank.outcome or (rank.blocked_in and not only_lost and missing(rank.blocked_in))
+            )
+        )
         ask_who_is_late(self.ranks)
         find_late(self.ranks)
         for rank in self.ranks:

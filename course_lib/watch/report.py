@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from course_lib.diagnosis.lines import call_text
+from course_lib.diagnosis.lines import among, call_text
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
 from course_lib.watch.folder import start_of
@@ -37,6 +37,8 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
     ranks, lines = [], []
     alike: dict[str, list[int]] = {}  # what several do at one line is said once
+    calls = [rank.blocked_in for rank in job.seen if rank.blocked_in and not rank.outcome]
+    groups = among(job.matcher.groups, [call.group for call in calls])
     for rank in job.seen:
         if rank.outcome:
             continue
@@ -47,7 +49,8 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
         where = f"   {line}" if line else ""
         doing = "is at" if line else "is somewhere"
         if call or rank.forming:
-            doing = f"waits in {call_text(call) if call else 'init_process_group'}"
+            told = call_text(call) + groups[call.group] if call else "init_process_group"
+            doing = f"waits in {told}"
         alike.setdefault(doing + where, []).append(rank.number)
     odd_first = sorted(alike.items(), key=lambda item: len(item[1]))
     rows = [f"  {_ranges(those)} {_plural(what, those)}" for what, those in odd_first[:_MOST_ROWS]]
