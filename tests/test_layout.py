@@ -77,8 +77,8 @@ ALONE = ("doctor", "__main__")
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
     "words": 1070,
-    "diagnosis": 720,
-    "ranks": 1510,
+    "diagnosis": 820,
+    "ranks": 1600,
     "draw": 1120,
     "simulated": 3100,
     "watch": 960,
