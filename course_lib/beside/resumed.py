@@ -27,8 +27,6 @@ from course_lib.beside.seen import Noted
 # its optimizer.step() or after it ("schedule").
 Death = tuple[str, int] | None
 
-DRAWS = {"torch": partial(torch.rand, ()), "numpy": numpy.random.rand, "random": random.random}
-
 
 class Killed(BaseException):
     """The rank's life ends here."""
@@ -47,8 +45,9 @@ class Drawing(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         self.before()
         x = self.inputs[index]
-        for name, draw in DRAWS.items():
-            x = x + draw() if name in self.draws else x  # type: ignore[operator]
+        x = x + torch.rand(()) if "torch" in self.draws else x
+        x = x + numpy.random.rand() if "numpy" in self.draws else x
+        x = x + random.random() if "random" in self.draws else x
         return x.float(), self.targets[index]
 
 
