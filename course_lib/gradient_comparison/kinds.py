@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from course_lib.diagnosis.lines import ranks_text
-from course_lib.gradients.cuts import Cut
+from course_lib.gradient_comparison.cuts import Cut
 
 RIGHT, WRONG = "right", "wrong"
 NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from course_lib.diagnosis.lines import ranks_text
 from course_lib.errors import CourseError
-from course_lib.gradients.cuts import cuts
-from course_lib.gradients.kinds import VAGUE, Compared, kind_of, size
+from course_lib.gradient_comparison.cuts import cuts
+from course_lib.gradient_comparison.kinds import VAGUE, Compared, kind_of, size
 from course_lib.trace import Run
 
 Gradients = Mapping[str, Tensor | None]
