@@ -95,8 +95,8 @@ MOST_OF_A_MODULE = 300
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run
-    Span Trace check compare_gradients compute count_memory device draw expect load_digits run
-    simulate span
+    Span Trace check compare_gradients compute count_memory device draw expect gradients load_digits
+    run simulate span
 """
 
 

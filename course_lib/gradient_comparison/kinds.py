@@ -2,59 +2,97 @@
 
 Every function below knows one kind. It looks at the tensors in the light of one cut, and returns
 its sentence, or "" where it has nothing to say. The first that says something, wins.
+
+Tensors may be large, so nothing here holds a copy of one: every question goes through the tiles of
+cuts.py, and stops at the first tile that answers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
 
 from course_lib.diagnosis.lines import ranks_text
-from course_lib.gradient_comparison.cuts import Cut
+from course_lib.gradient_comparison.cuts import Cut, Tile, shape_of, tiles
 
 RIGHT, WRONG = "right", "wrong"
-NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}
+NAMES = {0: (), 1: ("element",), 2: ("row", "column")}
+Pairs = Callable[[], Iterable[tuple[Tensor, Tensor]]]  # what is there, what should be
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The tensors of one name beside the pieces of one cut: those of rank ``ranks[i]`` of ``n``.
+    """The tensors of one name beside the whole in the light of one cut, on ranks of ``n``.
 
     ``tolerance`` is the error that rounding explains, as a share of ``largest``, an entry.
+    ``mesh`` has the ranks' coordinates by mesh dimension, where they are known.
     """
 
-    got: list[Tensor]
+    got: dict[int, Tensor]
     cut: Cut
-    ranks: list[int]
     n: int
     largest: float
     tolerance: float
+    mesh: dict[str, dict[int, int]]
+    tiles: list[Tile]
 
     @property
-    def both(self) -> list[tuple[Tensor, Tensor]]:
-        return [*zip(self.got, self.cut.pieces, strict=True)]
+    def limit(self) -> float:
+        return self.tolerance * self.largest
 
-    @property
-    def copies(self) -> list[list[int]]:
-        """By block, the places of its holders in ``got``."""
-        blocks = self.cut.blocks
-        return [[at for at, b in enumerate(blocks) if b == block] for block in {*blocks}]
+    def lines(self, tile: Tile, over: str) -> list[list[int]]:
+        """A tile's holders, parted into those along a mesh dimension; all of them for ""."""
+        others = [at for name, at in self.mesh.items() if over and name != over]
+        found: dict[tuple[int, ...], list[int]] = {}
+        for rank in tile.got:
+            found.setdefault(tuple(at[rank] for at in others), []).append(rank)
+        return [*found.values()]
 
-    def near(self, got: Tensor, want: Tensor, times: float = 1.0) -> bool:
-        return size(got - want) <= self.tolerance * self.largest * max(1.0, abs(times))
+    def sums(self, over: str) -> Pairs:
+        """For each tile, what the ranks of a line have together."""
+        return lambda: (
+            (reduce(torch.add, (wide(tile.got[rank]) for rank in line)), wide(tile.want))
+            for tile in self.tiles
+            for line in self.lines(tile, over)
+        )
 
-    def factor(self, got: Tensor, want: Tensor) -> Fraction | float | None:
+    def each(self, *ranks: int) -> Pairs:
+        """One by one, what these ranks have, or all of them."""
+        return lambda: (
+            (wide(got), wide(tile.want))
+            for tile in self.tiles
+            for rank, got in tile.got.items()
+            if rank in ranks or not ranks
+        )
+
+    def near(self, pairs: Pairs, times: float = 1.0) -> bool:
+        limit = self.limit * max(1.0, abs(times))
+        return all(size(torch.sub(got, want, alpha=times)) <= limit for got, want in pairs())
+
+    def factor(self, pairs: Pairs) -> Fraction | float | None:
         """c where got = c · want: the simplest fraction that rounding allows, else a number.
 
         A single entry is always some number times another: there only a fraction counts.
         """
-        square = (want.abs() ** 2).sum().item()
-        c = (want.conj() * got).sum().item().real / square if square else 0.0
-        if not self.near(got, c * want, c) or size(want) <= self.tolerance * self.largest:
+        square = common = largest = 0.0
+        numel = 0
+        for got, want in pairs():
+            flat = want.flatten()
+            own = torch.vdot(flat, flat).real.item()
+            both = torch.vdot(flat, got.flatten().to(flat.dtype)).real.item()
+            if size(want) > self.limit:
+                c = both / own
+                if size(torch.sub(got, want, alpha=c)) > 4 * self.limit * max(1.0, abs(c)):
+                    return None  # no need to look at the rest
+            square, common = square + own, common + both
+            largest, numel = max(largest, size(want)), numel + want.numel()
+        c = common / square if square else 0.0
+        if largest <= self.limit or not self.near(pairs, c):
             return None
         if abs(c) <= self.tolerance:
             return Fraction(0)
@@ -65,88 +103,126 @@ class Compared:
                 if rare or found in {Fraction(self.n) ** k for k in (-2, -1, 1, 2)}:
                     return found
                 break
-        return c if want.numel() > 3 else None
+        return c if numel > 3 else None
 
-    def share(self) -> Fraction | None:
-        """What the sum of a block's copies is of the block, if that is the same for each."""
-        sums = flat(torch.stack([self.got[at] for at in copies]).sum(0) for copies in self.copies)
-        found = self.factor(sums, flat(self.cut.pieces[copies[0]] for copies in self.copies))
-        return found if isinstance(found, Fraction) and len(self.copies) < len(self.got) else None
+    @cached_property
+    def shares(self) -> list[tuple[str, int, Fraction]]:
+        """What sums of copies are of what each should be, where that is the same for all: those
+        along a mesh dimension, and of all copies. With its name, and how many are summed."""
+        found = []
+        for over in [*self.mesh, ""]:
+            lines = [line for tile in self.tiles for line in self.lines(tile, over)]
+            # ranks of a mesh that this parameter's does not have lie at one place of it
+            at = self.mesh[over] if over else {rank: rank for rank in self.got}
+            if any(len({at[rank] for rank in line}) < len(line) for line in lines):
+                continue
+            counts = {len(line) for line in lines}
+            share = self.factor(self.sums(over)) if len(counts) == 1 and max(counts) > 1 else None
+            if isinstance(share, Fraction):
+                found.append((f" over {over}" if over else "", max(counts), share))
+        return found
 
     def times(self, factor: Fraction | float) -> str:
         """``3 times what it should be (3 is n)``."""
         number = str(factor) if isinstance(factor, Fraction) else f"{factor:.4g}"
         known = {self.n: "n", 1 / self.n: "1/n", self.n**2: "n²", 1 / self.n**2: "1/n²"}
+        size_of = {name: 1 + max(at.values()) for name, at in self.mesh.items()}
+        names = " or ".join(
+            name for name, length in size_of.items() if factor in (length, Fraction(1, length))
+        )
+        if names:
+            known.setdefault(float(factor), f"{'1 / ' if factor < 1 else ''}the size of {names}")
         named = f" ({number} is {known[float(factor)]})" if float(factor) in known else ""
         return f"{number} times what it should be{named}" if factor else "zero"
 
-    def standing(self, at: int) -> str:
-        """What one rank's tensor is; "" where there is too little to tell by."""
-        got, want = self.both[at]
-        if self.near(got, want):
-            return RIGHT if size(want) > 4 * self.tolerance * self.largest else ""
-        found = self.factor(got, want)
+    @cached_property
+    def standings(self) -> dict[int, str]:
+        """What each rank's tensor is; "" where there is too little to tell by."""
+        return {rank: self._standing(self.each(rank)) for rank in self.got}
+
+    def _standing(self, pairs: Pairs) -> str:
+        if self.near(pairs):
+            telling = any(size(want) > 4 * self.limit for _, want in pairs())
+            return RIGHT if telling else ""
+        found = self.factor(pairs)
         return WRONG if found is None else self.times(found)
 
 
+def wide(t: Tensor) -> Tensor:
+    """In a dtype in which nothing is lost where two are subtracted."""
+    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
+
+
 def size(t: Tensor) -> float:
-    return t.abs().max().item() if t.numel() else 0.0
-
-
-def flat(tensors: Iterable[Tensor]) -> Tensor:
-    return torch.cat([t.flatten() for t in tensors])
+    """Its largest entry; NaN where one is."""
+    if not t.numel():
+        return 0.0
+    return (
+        max(map(abs, torch.stack(t.aminmax()).tolist()))
+        if not t.is_complex()
+        else t.abs().max().item()
+    )
 
 
 def equal(it: Compared) -> str:
-    return "within rounding" if all(it.near(got, want) for got, want in it.both) else ""
+    return "within rounding" if it.near(it.each()) else ""
 
 
 def none(it: Compared) -> str:
-    zero = all(size(got) <= it.tolerance**2 * it.largest for got in it.got)
+    zero = all(size(got) <= it.tolerance**2 * it.largest for got in it.got.values())
     return "zero on every rank: no gradient reaches it" if zero else ""
 
 
 def factor(it: Compared) -> str:
-    found = it.factor(flat(it.got), flat(it.cut.pieces))
+    found = it.factor(it.each())
     return f"{it.times(found)}, on every rank" if found else ""
 
 
 def sum_missing(it: Compared) -> str:
     """Copies that differ, whose sum is right or a simple fraction of what is right."""
-    share = it.share()
-    if share == 1:
-        zero = [rank for rank, got in zip(it.ranks, it.got, strict=True) if size(got) == 0]
-        some = f"; on {ranks_text(zero)} it is zero" if zero else ""
-        return f"the ranks hold shares whose sum is right: nobody added them up{some}"
+    for over, _, share in it.shares:
+        if share == 1:
+            zero = [rank for rank, got in it.got.items() if size(got) == 0]
+            some = f"; on {ranks_text(zero)} it is zero" if zero else ""
+            return f"the ranks hold shares whose sum{over} is right: nobody added them up{some}"
     # copies that are each a multiple of the whole say more by themselves
-    told = share and not mean_missing(it) and WRONG in map(it.standing, range(len(it.got)))
-    return f"the ranks hold shares, and their sum is {it.times(share)}" if told and share else ""
+    if mean_missing(it) or WRONG not in it.standings.values():
+        return ""
+    for over, _, share in it.shares:
+        if share:
+            return f"the ranks hold shares, and their sum{over} is {it.times(share)}"
+    return ""
 
 
 def mean_missing(it: Compared) -> str:
-    mean = it.share() == Fraction(len(it.got), len(it.copies))
-    return "the ranks hold values whose mean is right: nobody took it" if mean else ""
+    for over, count, share in it.shares:
+        if share == count:
+            return f"the ranks hold values whose mean{over} is right: nobody took it"
+    return ""
 
 
 def other_part(it: Compared) -> str:
     """Each rank holds a block, and somebody holds another's."""
-    if len(it.copies) == 1:
+    places, rows = it.cut.places, []
+    if len({*places.values()}) == 1:
         return ""
-    rows = []
-    for at, got in enumerate(it.got):
-        pieces = [(other, it.cut.pieces[other]) for other in (at, *range(len(it.got)))]
-        fits = [o for o, want in pieces if want.shape == got.shape and it.near(got, want)]
-        if not fits:
+    for rank, got in it.got.items():
+        for other in (rank, *it.got):
+            cut = Cut(it.cut.whole, {rank: places[other]})
+            fits = shape_of(places[other]) == got.shape
+            if fits and it.near(replace(it, tiles=tiles(cut, {rank: got})).each(rank)):
+                break
+        else:
             return ""
-        if fits[0] != at:
-            rows.append(f"rank {it.ranks[at]} has the part of rank {it.ranks[fits[0]]}")
+        if other != rank:
+            rows.append(f"rank {rank} has the part of rank {other}")
     return ", ".join(rows)
 
 
 def some_ranks(it: Compared) -> str:
     found: dict[str, list[int]] = {}
-    for at, rank in enumerate(it.ranks):
-        found.setdefault(it.standing(at), []).append(rank)
+    for rank, standing in it.standings.items():
+        found.setdefault(standing, []).append(rank)
     found.pop("", None)
     if len(found) < 2 or (WRONG in found and RIGHT not in found):
         return ""
@@ -156,39 +232,84 @@ def some_ranks(it: Compared) -> str:
 
 
 def some_rows(it: Compared) -> str:
-    """Some slices are right, and so many that it is no chance, or the others share a factor."""
-    limit, dims = it.tolerance * it.largest, it.cut.pieces[0].dim()
-    ranks = [rank for rank, got in zip(it.ranks, it.got, strict=True) if got.numel()]
-    for dim in range(dims):
-        gots, wants = (
-            [t.movedim(dim, 0).reshape(t.shape[dim], -1) for t in side if t.numel()]
-            for side in (it.got, it.cut.pieces)
-        )
-        off = [(g - w).abs().amax(1) > limit for g, w in zip(gots, wants, strict=True)]
-        telling = [w.abs().amax(1) > 4 * limit for w in wants]
-        right = sum(int((t & ~o).sum()) for t, o in zip(telling, off, strict=True))
-        wrong = sum(int(o.sum()) for o in off)
-        sides = (flat(t[o] for t, o in zip(side, off, strict=True)) for side in (gots, wants))
-        common = it.factor(*sides)
-        if right and (right >= wrong or isinstance(common, Fraction)):
-            name = NAMES.get((dims, dim), f"dimension {dim}'s slice")
+    """Some slices are right, and so many that it is no chance, or the others have a cause."""
+    for dim, name in enumerate(_names(it.cut.whole.dim())):
+        if not _off(it, dim, few=True)[1]:
+            continue
+        off, right = _off(it, dim)
+        common = (those := _only(it, dim, off)).factor(those.each())
+        how = "" if common is None else it.times(common)
+        if common is None:
+            shared = _only(it, dim, off, copies=True)
+            how = sum_missing(shared) or mean_missing(shared)
+        wrong = sum(int(mask.sum()) for mask in off.values())
+        if right and (right >= wrong or (how and not isinstance(common, float))):
             found: dict[str, list[int]] = {}
-            for rank, o in zip(ranks, off, strict=True):
-                if places := o.nonzero().flatten().tolist():
-                    found.setdefault(ranks_text(places).replace("rank", name), []).append(rank)
+            for rank, mask in off.items():
+                if places := mask.nonzero().flatten().tolist():
+                    said = ranks_text(places).replace("rank", name)
+                    found.setdefault(said, []).append(rank)
             said = " and ".join(f"{rows} on {ranks_text(held)}" for rows, held in found.items())
-            how = WRONG if common is None else it.times(common)
-            return f"{said}: {how}; the others are right"
+            return f"{said}: {how or WRONG}; the others are right"
     return ""
 
 
+def _names(dims: int) -> Sequence[str]:
+    return NAMES.get(dims, [f"dimension {dim}'s slice" for dim in range(dims)])
+
+
+def _only(it: Compared, dim: int, off: dict[int, Tensor], copies: bool = False) -> Compared:
+    """The slices that a rank has wrong, on this rank; with ``copies``, on all that hold them."""
+    found = []
+    for tile in it.tiles:
+        start, length = tile.start[dim], tile.want.shape[dim]
+        masks = torch.stack([off[rank][start : start + length] for rank in tile.got])
+        columns, counts = masks.unique_consecutive(dim=1, return_counts=True)
+        for column, end, count in zip(columns.T.tolist(), counts.cumsum(0), counts, strict=True):
+            run = (dim, int(end - count), int(count))
+            held = {r: t for (r, t), w in zip(tile.got.items(), column, strict=True) if w or copies}
+            if any(column):
+                got = {rank: t.narrow(*run) for rank, t in held.items()}
+                found.append(Tile(tile.start, tile.want.narrow(*run), got))
+    return replace(it, tiles=found)
+
+
+def _off(it: Compared, dim: int, few: bool = False) -> tuple[dict[int, Tensor], int]:
+    """By rank, which slices of the whole it has wrong; how many are right, and not next to zero.
+
+    With ``few`` entries of each looked at, more may look right, and none looks wrong that is not.
+    """
+    length = it.cut.whole.shape[dim]
+    off = {rank: torch.zeros(length, dtype=torch.bool) for rank in it.got}
+    telling = {rank: mask.clone() for rank, mask in off.items()}
+    for tile in it.tiles:
+        here = slice(tile.start[dim], tile.start[dim] + tile.want.shape[dim])
+        step = 1 + tile.want.numel() // tile.want.shape[dim] // 64 if few else 1
+
+        def rows(t: Tensor, step: int = step) -> Tensor:
+            return wide(t.movedim(dim, 0).reshape(t.shape[dim], -1)[:, ::step])
+
+        want = rows(tile.want)
+        told = few | (want.abs().amax(1) > 4 * it.limit)
+        for rank, got in tile.got.items():
+            if few and telling[rank][here].all():
+                continue
+            off[rank][here] |= (rows(got) - want).abs().amax(1) > it.limit
+            telling[rank][here] |= told
+    return off, sum(int((telling[rank] & ~off[rank]).sum()) for rank in off)
+
+
 def differs(it: Compared) -> str:
-    errors = [size(got - want) for got, want in it.both]
-    agree = all(it.near(it.got[c[0]], it.got[at]) for c in it.copies for at in c)
-    where = f"most on rank {it.ranks[errors.index(max(errors))]}"
-    if len(it.copies) < len(it.got):
+    errors = {rank: max((size(g - w) for g, w in it.each(rank)()), default=0.0) for rank in it.got}
+    where = f"most on rank {max(errors, key=lambda rank: errors[rank])}"
+    copied = [[*tile.got.values()] for tile in it.tiles if len(tile.got) > 1]
+    if copied:
+        agree = all(
+            size(wide(t) - wide(first)) <= it.limit for first, *others in copied for t in others
+        )
         where = f"copies on different ranks {'agree' if agree else 'differ'}"
-    return f"by up to {max(errors):.2g}, where the largest entry is {it.largest:.2g}; {where}"
+    most = max(errors.values())
+    return f"by up to {most:.2g}, where the largest entry is {it.largest:.2g}; {where}"
 
 
 KINDS = {
