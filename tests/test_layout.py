@@ -82,7 +82,7 @@ MOST = {
     "draw": 1120,
     "simulated": 3100,
     "watch": 960,
-    "gradient_comparison": 400,
+    "gradient_comparison": 590,
     "beside": 1180,
     "checks": 1680,
     "copies, doctor, jobs": 740,

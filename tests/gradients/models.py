@@ -13,8 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.nn.functional import all_gather, all_reduce
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -45,8 +44,9 @@ def data():
     return x, torch.randint(VOCAB, (BATCH, LENGTH), generator=drawn)
 
 
-def stack(*more):
+def stack(head=False):
     torch.manual_seed(0)
+    more = [nn.RMSNorm(D), nn.Linear(D, VOCAB)] if head else []
     return nn.Sequential(Block(), Block(), *more)
 
 
@@ -73,7 +73,7 @@ def hybrid(bug=""):
 
 
 def head_whole():
-    model = stack(nn.RMSNorm(D), nn.Linear(D, VOCAB))
+    model = stack(head=True)
     x, y = data()
     F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
     return gradients(model)
@@ -82,7 +82,7 @@ def head_whole():
 def sequence_and_loss_parallel(bug=""):
     """Tensor and sequence parallelism, and a loss of logits that are cut by vocabulary."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    tp, model = mesh["tp"], stack(nn.RMSNorm(D), nn.Linear(D, VOCAB))
+    tp, model = mesh["tp"], stack(head=True)
     norm = {} if bug == "a norm outside of the plan" else {"2": SequenceParallel()}
     plan = {f"{i}.norm": SequenceParallel() for i in range(2)} | norm
     for i in range(2):
@@ -106,11 +106,9 @@ def mixed(bug=""):
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in (*model, model):
         fully_shard(block, mp_policy=policy)
-    if bug == "sums for means":
-        for block in (*model, model):
-            block.set_gradient_divide_factor(1.0)
     x = data()[0].chunk(4)[dist.get_rank()]
-    model(x).float().square().mean().backward()
+    loss = model(x).float().square().mean()
+    (loss / 4 if bug == "averaged once more" else loss).backward()
     return gradients(model)
 
 
@@ -187,6 +185,36 @@ def tied(bug=""):
     return gradients(ddp)
 
 
+class Gathered(torch.autograd.Function):
+    """The rows of all ranks; backward, the sum of the gradients of one's own."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        out = x.new_empty(len(x) * group.size(), *x.shape[1:])
+        dist.all_gather_into_tensor(out, x.contiguous(), group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return Scattered.apply(g, ctx.group), None
+
+
+class Scattered(torch.autograd.Function):
+    """One's own rows of the sum; backward, the gradients of all ranks' rows."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        out = x.new_empty(len(x) // group.size(), *x.shape[1:])
+        dist.reduce_scatter_tensor(out, x.contiguous(), group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return Gathered.apply(g, ctx.group), None
+
+
 class Experts(nn.Module):
     def __init__(self, held):
         super().__init__()
@@ -197,8 +225,9 @@ class Experts(nn.Module):
     def forward(self, x, held, group=None):
         gate = self.router(x).softmax(1)
         if group is not None:
-            gate, x = (torch.cat(all_gather(t.contiguous(), group=group)) for t in (gate, x))
-        return torch.einsum("te,ehd,td->th", gate[:, [*held]], self.experts, x)
+            gate, x = (Gathered.apply(t, group) for t in (gate, x))
+        out = torch.einsum("te,ehd,td->th", gate[:, [*held]], self.experts, x)
+        return out if group is None else Scattered.apply(out, group)
 
 
 def experts_whole():
@@ -214,9 +243,7 @@ def experts(bug=""):
     held = range(2 * ep.get_local_rank(), 2 * ep.get_local_rank() + 2)
     model = Experts(held)
     x = data()[0].flatten(0, 1).chunk(4)[dist.get_rank()]
-    out = all_reduce(model(x, held, ep.get_group()), group=ep.get_group())
-    mine = out.chunk(2)[ep.get_local_rank()]
-    mine.square().sum(1).mean().backward()
+    model(x, held, ep.get_group()).square().sum(1).mean().backward()
     dist.all_reduce(model.router.weight.grad)
     model.router.weight.grad /= 4
     if bug != "experts stay on their own":
@@ -233,7 +260,7 @@ def frozen_whole():
 
 
 def frozen(bug=""):
-    """DDP whose first block is frozen, compiled names and all."""
+    """DDP whose first block is frozen."""
     model = stack()
     model[0].requires_grad_(False)
     ddp = DistributedDataParallel(model)
