@@ -148,7 +148,7 @@ def _compare(
         return "equal", "no gradient, or zero"
     placed = all(piece.place is not None for piece in got.values())
     known = known_cut(want, got) if placed else cuts(want, tensors)
-    if without := _without(want, got, known[0] if placed and known else None):
+    if without := _without(want, got, known, placed):
         return "none", f"no gradient on {ranks_text(without)}"
     if not known:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors.values())
@@ -175,16 +175,17 @@ def _compare(
     return kind, text
 
 
-def _without(want: Tensor, got: dict[int, Piece], cut: Cut | None) -> list[int]:
+def _without(want: Tensor, got: dict[int, Piece], known: list[Cut], placed: bool) -> list[int]:
     """The ranks that have no gradient, and should have one."""
     without = [rank for rank, piece in got.items() if piece.tensor is None]
-    if cut:
-        tensors = {
-            rank: cut.whole.new_zeros(()).expand(shape_of(cut.places[rank])) for rank in without
-        }
-        return [r for r in without if any(size(t.want) for t in tiles(cut, tensors) if r in t.got)]
-    whole = [p.tensor is None or p.tensor.shape == want.shape for p in got.values()]
-    return without if size(want) and all(whole) else []
+    if placed and known:
+        (cut,) = known
+        nothing = {r: cut.whole.new_zeros(()).expand(shape_of(cut.places[r])) for r in without}
+        held = [t for t in tiles(cut, nothing) if size(t.want)]
+        return [rank for rank in without if any(rank in t.got for t in held)]
+    tensors = [piece.tensor for piece in got.values() if piece.tensor is not None]
+    complete = known and any(t.shape != want.shape for t in tensors)
+    return without if size(want) and not complete else []
 
 
 def _mesh(got: dict[int, Piece]) -> dict[str, dict[int, int]]:
