@@ -24,6 +24,7 @@ from course_lib.simulated import memory
 from course_lib.simulated.ends import works
 from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
+from course_lib.simulated.isolation.packages import note_question
 from course_lib.simulated.records import Site, call_site
 
 # Who gives a group or a call no more than this has an answer ready, as under run(), which tells a
@@ -61,6 +62,7 @@ class SimulatedGroup(_ProcessGroup):
     group_desc = "simulated"
 
     def rank(self) -> int:
+        note_question()
         return self._me
 
     def size(self) -> int:
