@@ -55,6 +55,7 @@ class SimulatedGroup(_ProcessGroup):
         self._rank = rank
         self.group_name = name
         self._patience = _short(timeout)  # of its calls
+        self._open: dict[works.CollectiveWork, None] = {}  # asynchronous ones, until they are over
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -174,10 +175,14 @@ class SimulatedGroup(_ProcessGroup):
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         passed = Passed(op, ins, outs, call_site(), **more)
-        return works.CollectiveWork(self._channel, self._rank, self._patience, passed)
+        make = works.CollectiveWork
+        if self.backend == "gloo" and op.startswith("reduce_scatter"):
+            make = works.WorkWithoutFuture
+        return make(self._channel, self._rank, self._patience, passed, self._open)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self._issue("monitored_barrier", [], []).wait(_short(timeout))
+        """``timeout`` is rank 0's alone, as on gloo: the others wait as long as the group does."""
+        self._issue("monitored_barrier", [], []).wait(None if self._me else _short(timeout))
 
     def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
         """What only the root has; the others pass a list without it."""

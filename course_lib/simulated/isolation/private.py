@@ -37,6 +37,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc
 import torch.multiprocessing
 
 from course_lib import context, rendezvous
@@ -145,14 +146,14 @@ def for_ranks(replacement: Callable[..., Any]) -> Replace:
 
 
 def _refuse(what: str) -> Callable[..., Any]:
-    def refuse(rank: Rank, *args: Any, **kwargs: Any) -> Any:
+    def refuse(rank: Rank, /, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"a simulated rank {what}")
 
     return refuse
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    return lambda rank, *_, **__: answer
+    return lambda rank, /, *_, **__: answer
 
 
 def _clock(rank: Rank, *_: Any) -> float:
@@ -169,17 +170,17 @@ def _sleep(rank: Rank, seconds: float) -> None:
     rank.scheduler.spend(rank, seconds)
 
 
-def _set_handler(rank: Rank, number: int, handler: Any) -> Any:
+def _set_handler(rank: Rank, signalnum: int, handler: Any) -> Any:
     """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
-    before, rank.handlers[number] = _handler(rank, number), handler
+    before, rank.handlers[signalnum] = _handler(rank, signalnum), handler
     return before
 
 
-def _handler(rank: Rank, number: int) -> Any:
-    return rank.handlers.get(number, signal.SIG_DFL)
+def _handler(rank: Rank, signalnum: int) -> Any:
+    return rank.handlers.get(signalnum, signal.SIG_DFL)
 
 
-def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
+def _meeting_place(rank: Rank, /, *_: Any, **__: Any) -> Any:
     """Who has no store of their own has nothing to look up in ours: the world is there."""
     return compat.store()
 
@@ -231,6 +232,11 @@ _IN_RANKS: Rows = [
     (torch.accelerator, "is_available", always(False)),
     (torch.accelerator, "device_count", always(0)),
     (torch.accelerator, "current_accelerator", always(None)),
+    (
+        torch.distributed.rpc,
+        "init_rpc",
+        _refuse("has no RPC: use run(), where ranks are processes"),
+    ),
     (dist, "TCPStore", store.tcp),
     (dist, "FileStore", store.file),
     (*rendezvous.CREATE_STORE, _meeting_place),
