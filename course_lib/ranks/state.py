@@ -108,6 +108,11 @@ class RankState:
     def _read_shares(self, seq: int, what: str) -> None:
         self.matcher.shares(self.events[seq], what)
 
+    def _read_threads(self, seq: int, line: int) -> None:
+        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        event = self.events[seq]
+        self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
+
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
 
@@ -151,8 +156,8 @@ class RankState:
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
         self.matcher.groups[name] = ranks
 
-    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
-        self._lines[key] = Line(where, number, source, function)
+    def _read_line(self, key: int, *line: Any) -> None:
+        self._lines[key] = Line(*line)
 
 
 def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:
