@@ -40,6 +40,7 @@ def count_memory(*given: Any) -> MemoryCounter:
     under ``run``, ``simulate`` and on modelled GPUs. Not counted: the scratch memory of a single
     operator, and what Python keeps beside the storages. Under ``run`` gloo's thread may hold the
     tensors of a call some milliseconds longer than the call took, and a peak may catch them.
+    gloo's reduce_scatter_tensor also works on a copy of its input, which only ``run`` counts.
 
     >>> with count_memory(model, optimizer) as memory:
     ...     with span("forward"):
