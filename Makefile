@@ -12,6 +12,7 @@
 # make update  carry your answers in work/ into newer lessons
 # make clean   remove the environment and caches; work/ stays
 #
+# LAB_ARGS=... more arguments for JupyterLab, as LAB_ARGS="--no-browser --port 9000"
 # TORCH=cpu    take PyTorch's CPU builds (200 MB instead of 5 GB), from PyTorch's own index
 # PYTHON=...   use this Python instead of the first one found that is new enough
 
@@ -86,6 +87,8 @@ gpu: $(READY)
 	$(PY) tools/gpu_report.py $(GPU_ARGS)
 
 grade: $(READY)
+	@test -n "$(SUBMISSIONS)" || { echo "make grade: name the notebooks, or a folder of them:" \
+	  "make grade SUBMISSIONS=inbox/ OUT=marks" >&2; exit 2; }
 	$(PY) -m course_lib grade $(SUBMISSIONS) --out $(or $(OUT),build/grades) \
 	  $(if $(MANIFEST),--manifest $(MANIFEST)) $(if $(POLICY),--policy $(POLICY)) \
 	  $(if $(ROSTER),--roster $(ROSTER)) $(GRADE_ARGS)

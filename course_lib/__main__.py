@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from course_lib.versions import old_python
+from course_lib.versions import not_installed, old_python
 
 MODULES = {
     "doctor": "course_lib.doctor",
@@ -25,6 +26,9 @@ MODULES = {
     "grade": "course_staff.grading.grade",
     "release": "course_staff.authoring.release",
 }
+
+
+PACKAGES = ("course_lib", "course_exercises", "course_staff")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -45,11 +49,13 @@ def parser() -> argparse.ArgumentParser:
 
     command("doctor", "what this machine can run, and how to mend what is missing")
 
-    command("watch", "any torchrun job, explained: torchrun … -m course_lib.watch train.py")
+    command(
+        "watch", "says what goes wrong in a torchrun job: torchrun … -m course_lib.watch train.py"
+    )
 
-    check = command("check", "check one exercise against one file of source")
+    check = command("check", "check one exercise in a file or a notebook")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
-    check.add_argument("file", metavar="FILE.py", help="a file of Python that defines it")
+    check.add_argument("file", metavar="FILE", help="a module or a notebook that defines it")
     check.add_argument("--json", action="store_true", help="print the verdict as JSON")
 
     update = command("update", "carry your answers in work/ into newer lessons")
@@ -68,7 +74,9 @@ def _add_instructors_commands(command) -> None:
     build.add_argument("--force", action="store_true", help="execute what has not changed, too")
 
     grade = command("grade", "marks and feedback for submitted notebooks")
-    grade.add_argument("submissions", metavar="SUBMISSION", nargs="+", help="or folders of them")
+    grade.add_argument(
+        "submissions", metavar="SUBMISSION", nargs="+", help="notebooks, or folders of them"
+    )
     grade.add_argument("--out", required=True, help="the folder for marks and feedback")
     grade.add_argument("--manifest", help="the release's (default: notebooks/manifest.json)")
     grade.add_argument("--policy", help="a file of TOML: what the instructor decides")
@@ -100,22 +108,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    if words[:1] == ["watch"]:  # what follows may be a script's own
-        return int(importlib.import_module(MODULES["watch"]).main(words[1:]))
-    args = parser().parse_args(words)
-    if args.command != "doctor" and (problem := old_python()):
-        print(problem, file=sys.stderr)
-        return 2
     try:
-        return int(importlib.import_module(MODULES[args.command]).main(args))
+        if words[:1] == ["watch"]:  # what follows may be a script's own
+            return int(importlib.import_module(MODULES["watch"]).main(words[1:]))
+        args = parser().parse_args(words)
+        if args.command != "doctor" and (problem := old_python()):
+            print(problem, file=sys.stderr)
+            return 2
+        code = int(importlib.import_module(MODULES[args.command]).main(args))
+        sys.stdout.flush()  # here, where a reader that has gone can still be answered
+        return code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `| head` has read enough: nothing is left to be said, or flushed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except ModuleNotFoundError as error:
+        if (package := str(error.name).partition(".")[0]) in PACKAGES:
+            raise
+        print(f"python -m course_lib {words[0]}: {not_installed(package)}", file=sys.stderr)
+        return 2
     except Exception as error:
         from course_lib.errors import CourseError
 
         if not isinstance(error, CourseError | ValueError):
             raise
-        print(f"python -m course_lib {args.command}: {error}", file=sys.stderr)
+        print(f"python -m course_lib {words[0]}: {error}", file=sys.stderr)
         return 2
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import course_lib
-from course_lib.versions import OLDEST_PYTHON, UPGRADE, old_torch
+from course_lib.versions import OLDEST_PYTHON, UPGRADE, old_torch, other_python
 
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
@@ -114,7 +114,8 @@ def examine(question: Question, states: dict[str, str]) -> Remark:
         with contextlib.redirect_stdout(io.StringIO()):
             return Remark("ok", question.ask())
     except Exception as error:
-        return Remark(failed, _first_line(error), question.remedy)
+        elsewhere = other_python() if isinstance(error, ImportError) else ""
+        return Remark(failed, _first_line(error), elsewhere or question.remedy)
 
 
 def _first_line(error: Exception) -> str:
@@ -236,6 +237,9 @@ def nccl() -> str:
 
 
 def memory() -> str:
+    _must_take_a_file(tempfile.gettempdir())
+    if Path("/dev/shm").is_dir():
+        _must_take_a_file("/dev/shm")
     shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else GIB
     if shared < GIB // 4:
         raise Problem(f"/dev/shm has {shared >> 20} MiB, too little for a DataLoader's workers")
@@ -254,6 +258,15 @@ def memory() -> str:
     return f"{min(free) / GIB:.1f} GiB free"
 
 
+def _must_take_a_file(folder: str) -> None:
+    """Ranks write their logs there, and hand over tensors."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, 16 << 20)
+    except OSError as error:
+        raise Problem(f"{folder} takes no file of 16 MiB: {error.strerror}") from None
+
+
 PINNED = "install the versions that requirements.txt names"
 QUESTIONS = (
     Question("Python", python, "install Python 3.11 or later, and everything else for it"),
@@ -266,7 +279,11 @@ QUESTIONS = (
         jupyterlab,
         "pip install 'jupyterlab>=4' 'nbval>=0.11', where nothing else opens notebooks",
     ),
-    Question("memory", memory, "run fewer ranks; give the container --shm-size=1g"),
+    Question(
+        "memory",
+        memory,
+        "run fewer ranks; set TMPDIR to a folder with room; give the container --shm-size=1g",
+    ),
     Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1"),
     Question("mistakes", mistakes, PINNED),
     Question(

@@ -1,9 +1,11 @@
-"""The oldest Python and the oldest torch that the course runs on, and what to do about older ones.
+"""What is wrong with the Python that runs this: too old, too old a torch, or another environment.
 
-Read where nothing else can be imported, so with nothing that Python 3.10 lacks.
+Each says it in a sentence that ends with what to do. Read where nothing else can be imported, so
+with nothing that Python 3.10 lacks.
 """
 
 import sys
+from pathlib import Path
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 15)
@@ -26,6 +28,24 @@ def old_torch(version: str) -> str:
     if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST_TORCH:
         return ""
     return f"torch {_dotted(OLDEST_TORCH)} or later is needed, and this is {version}: {UPGRADE}"
+
+
+def other_python() -> str:
+    """The environment that ``make lab`` or the README's steps have made, where this Python is not
+    the one in it: "this folder has .venv: use .venv/bin/python"; "" where there is no other."""
+    course = Path(__file__).resolve().parents[1]
+    for folder in (Path.cwd(), course):
+        made = folder / ".venv"
+        if (made / "bin" / "python").exists() and made.resolve() != Path(sys.prefix).resolve():
+            where, at = ("this folder", "") if folder == Path.cwd() else (str(folder), f"{folder}/")
+            return f"{where} has .venv: use {at}.venv/bin/python"
+    return ""
+
+
+def not_installed(package: str) -> str:
+    """That this Python lacks a package, and what to do about it."""
+    remedy = other_python() or f"{sys.executable} -m pip install {package}"
+    return f"{package} is not installed for {sys.executable}: {remedy}"
 
 
 def _dotted(version: "tuple[int, ...]") -> str:

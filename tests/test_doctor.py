@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +115,8 @@ BROKEN: list[tuple[str, Break, str]] = [
         importlib.metadata.PackageNotFoundError("ipykernel"))), "ipykernel"),
     ("memory", lambda p: p.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20)),
      "/dev/shm has 1 MiB"),
+    ("memory", lambda p: p.setattr(os, "posix_fallocate", fails(OSError(28, "No space left"))),
+     f"{tempfile.gettempdir()} takes no file of 16 MiB: No space left"),
     ("memory", small_container("memory.max", "memory.current"), "1.0 GiB free, and 2 are wanted"),
     ("memory", small_container("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
      "1.0 GiB free, and 2 are wanted"),

@@ -510,3 +510,23 @@ def test_a_cell_shows_it_once_and_its_words_with_its_caption_below(name: str) ->
     assert picture.get_supxlabel().startswith("A claim")
     with matplotlib.style.context("dark_background"):  # the reader's own style does not leak in
         assert PICTURES[name]().png()[0] == png
+
+
+def test_numbers_on_a_logarithmic_axis_are_written_out() -> None:
+    series = {"a": ([1, 2, 4, 8], [3.0, 5.0, 12.0, 40.0])}
+    axes = draw.lines(series, "GPUs", "ms", loglog=True).axes[0]
+    axes.figure.draw_without_rendering()
+    minor = [label.get_text() for label in axes.yaxis.get_minorticklabels()]
+    assert [label.get_text() for label in axes.yaxis.get_majorticklabels()][1:-1] == ["10"]
+    assert {"3", "40"} <= {*minor}
+    wide = draw.lines({"a": ([10, 1e9], [1, 2])}, "bytes", "ms", logx=True).axes[0]
+    assert "10^{8}" in wide.xaxis.get_major_formatter()(1e8)
+
+
+def test_the_name_of_a_span_that_leaves_the_picture_stays_within_it_and_the_legend_has_it() -> None:
+    job = a_run([], (Span(0, "compute", 0.0, 10.0), Span(1, "compute", 5.95, 10.0)))
+    picture = draw.timeline(job, between=(2.0, 6.0))
+    assert [text.get_text() for text in picture.axes[0].texts] == ["compute"]
+    assert picture.axes[0].texts[0].get_position()[0] >= picture.axes[0].get_xlim()[0]
+    (legend,) = picture.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["compute"]

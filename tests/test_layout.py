@@ -76,7 +76,7 @@ ALONE = ("doctor", "__main__")
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "words": 1050,
+    "words": 1070,
     "diagnosis": 720,
     "ranks": 1510,
     "draw": 1120,
@@ -84,11 +84,11 @@ MOST = {
     "watch": 960,
     "gradients": 400,
     "beside": 1180,
-    "checks": 1680,
-    "copies, doctor, jobs": 740,
+    "checks": 1800,
+    "copies, doctor, jobs": 760,
     "course_exercises shared": 330,
     "course_staff/authoring": 560,
-    "course_staff/grading": 2560,
+    "course_staff/grading": 2450,
 }
 MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at
 MOST_OF_A_MODULE = 300
@@ -221,7 +221,8 @@ def code_lines(text: str) -> int:
 
 
 def test_what_explains_is_not_counted():
-    text = '"""A module."""\n\n# Why.\nx = f(\n    1,\n)  # three lines\n\n\ndef f():\n    """Says."""\n'
+    explained = '"""A module."""\n\n# Why.\nx = f(\n    1,\n)  # three lines\n'
+    text = explained + '\n\ndef f():\n    """Says."""\n'
     assert code_lines(text) == 4
 
 

@@ -44,7 +44,11 @@ def test_a_command_calls_its_module_and_passes_on_its_exit_code(command: str, mo
         (["bild"], "invalid choice: 'bild'"),
         (["build", "--chek"], "unrecognized arguments: --chek"),
         (["build", "42"], "no lesson '42' in notebooks/src: 00_hello_ranks"),
-        (["check", "my_share"], "the following arguments are required: FILE.py"),
+        (["check", "my_share"], "the following arguments are required: FILE"),
+        (["check", "my_shar", "a.py"], "No exercise is called my_shar: did you mean my_share?"),
+        (["check", "no_such", "a.py"], "python -m course_lib progress lists them all"),
+        (["grade", str(ROOT / "README.md"), "--out", "marks"], "README.md is no notebook"),
+        (["watch", "--read", "no/such/folder"], "there is no folder no/such/folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(argv: list[str], sentence: str, capsys):
@@ -56,6 +60,31 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv: list[str], sentence: str, c
     assert code == 2
     assert sentence in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["course_lib check my_share answer.py", "course_lib.watch --read .", "course_lib doctor"],
+)
+def test_another_python_than_the_environments_is_told_in_a_sentence(words: str, tmp_path: Path):
+    """As where a page's command is typed in a shell in which nothing is activated."""
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").touch()
+    command = [sys.executable, "-S", "-m", *words.split()]  # without what is installed
+    plain = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    assert "this folder has .venv: use .venv/bin/python" in said
+    assert "Traceback" not in said
+    assert done.returncode != 0
+
+
+def test_a_reader_that_has_read_enough_breaks_nothing():
+    command = f"{sys.executable} -m course_lib progress | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 def test_help_needs_no_torch():

@@ -529,6 +529,16 @@ def test_a_copy_that_is_no_notebook_is_named_and_left(copied: Path, capsys, cont
     assert copied.read_text() == content
 
 
+@pytest.mark.parametrize("words", [["update", "--missing"], ["update"]])
+def test_a_folder_that_takes_no_copies_is_told_in_a_line(course: Folders, quick, capsys, words):
+    assert run_command(["build"]) == 0
+    course.work.write_text("a file where the folder should be")
+    capsys.readouterr()
+    assert run_command(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "work cannot be written: " in line
+
+
 def test_outside_of_a_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path):
     monkeypatch.chdir(tmp_path)
     assert Folders.found().root == root

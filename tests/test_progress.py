@@ -73,7 +73,7 @@ def test_the_best_counts_whichever_of_two_notebooks_was_later(course: Folders):
     assert recorded(course.work)["talk"].levels == SOLVED
 
 
-def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders):
+def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders, capsys):
     record("talk", CORE)
     whole = (course.work / NOTES).read_text()
     for damage in ("[1, 2", '{"exercise": "listen"', "null", "\ufffd", "[" * 100_000):
@@ -89,6 +89,10 @@ def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders):
     assert "Next: 00" in str(Map.found())
     (course.work / NOTES).mkdir()  # as little to be written as a file of somebody else's
     record("talk", CORE)
+    said = capsys.readouterr().out
+    assert said == (
+        "work/progress.jsonl cannot be written (Is a directory): the map will not show this.\n"
+    )
     assert "Next: 00" in str(Map.found())
 
 

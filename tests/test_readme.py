@@ -25,6 +25,47 @@ PAGES = [path for part in PARTS for kind in ("md", "ipynb")
          for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))]  # fmt: skip
 
 
+# Where somebody types what a page says. CHANGELOG tells what there was.
+TYPED = [
+    page
+    for page in sorted(ROOT.glob("**/*.md"))
+    if page.relative_to(ROOT).parts[0] not in (".venv", "build", "work", "CHANGELOG.md")
+]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+_PROGRAM = re.compile(r"(?:^|[;&|] )(python3?|pytest|pip) ")
+
+
+def typed(page: Path) -> list[str]:
+    """The lines of shell on a page, and what looks like one within its text."""
+    text = page.read_text(encoding="utf-8")
+    shell = [block for language, block in _BLOCK.findall(text) if language == "bash"]
+    lines = [line for block in shell for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", _BLOCK.sub("", text))
+    return [line.partition("  #")[0].strip() for line in lines]
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_asks_for_an_environment_that_is_active(page: Path):
+    """A bare ``python`` is another Python than the course's wherever nobody has activated it."""
+    bare = [line for line in typed(page) if _PROGRAM.search(line)]
+    assert [line for line in bare if line != "python3 -m venv .venv"] == []
+
+
+def test_a_bare_python_is_seen(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("`python -m course_lib doctor`\n```bash\nmake lab\ncd x && pytest -q\n```\n")
+    assert [bool(_PROGRAM.search(line)) for line in typed(page)] == [False, True, True]
+
+
+def test_every_command_of_the_course_is_one():
+    lines = [line for page in TYPED for line in typed(page)]
+    words = [line.split("-m course_lib ")[1].split() for line in lines if "-m course_lib " in line]
+    assert len(words) > 8
+    for given in words:
+        if "…" not in "".join(given):
+            assert parser().parse_args(given).command == given[0]
+
+
 def block(language: str, page: Path = README) -> str:
     (found,) = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
     return found
@@ -117,7 +158,7 @@ def test_the_librarys_guide_says_how_much_a_notebook_loads():
 @pytest.mark.slow
 def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
     """By nothing but what requirements.txt brings. What it then finds: test_lessons.py."""
-    (command,) = re.findall(r"`python (-m pytest --nbval [^`]+)`", README.read_text())
+    (command,) = re.findall(r"`\S+python (-m pytest --nbval [^`]+)`", README.read_text())
     alone = ["--disable-plugin-autoload", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
     words = [sys.executable, *command.split(), *alone, "--collect-only", "-q"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -128,8 +169,9 @@ def test_nbval_by_itself_finds_the_lessons_without_our_plugins():
 
 @pytest.mark.slow
 def test_the_exercise_check_on_the_command_line_works_as_said(tmp_path, capsys):
-    (command,) = re.findall(r"`python -m course_lib (check \w+ answer\.py --json)`",
-                            README.read_text())  # fmt: skip
+    (command,) = re.findall(
+        r"`\S+python -m course_lib (check \w+ answer\.py --json)`", README.read_text()
+    )
     _, exercise, *_ = words = command.split()
     answer = tmp_path / "answer.py"
     answer.write_text(next(iter(zoo.right(exercise).values())))

@@ -26,6 +26,7 @@ course_lib.checks.cases: Case
 course_lib.checks.checking: verdict_on
 course_lib.checks.compare: real show
 course_lib.checks.exercise: Exercise Play exercises find
+course_lib.checks.namespace: CellText Namespace binds namespace statements
 course_lib.checks.play: Broken CannotCheck make note_result simulator_works
 course_lib.checks.verdict: Verdict
 course_lib.collectives: COLLECTIVES MAKE_GROUPS

@@ -42,6 +42,8 @@ SETTINGS = {
     "extensions": ["myst_nb"],
     "html_theme": "furo",
     "nb_execution_mode": "off",
+    "nb_code_prompt_show": "Show a solution",
+    "nb_code_prompt_hide": "Hide the solution",
     "nb_render_markdown_format": "myst",
     "myst_heading_anchors": 3,
     "html_extra_path": ["extra"],
@@ -52,10 +54,29 @@ SETTINGS = {
     "exclude_patterns": ["extra", "course_lib/**/*.md"],
 }
 # Code has lines of up to 100 characters, and the theme's page has room for 90: the rest is margin.
+# On a narrow screen code and pictures keep their size, and scroll sideways within their box: lines
+# that wrap would lose Python's indentation, and the names in a timeline could not be read.
+# Pictures are drawn on white. In the dark they are turned round, and the hues are turned back.
 STYLE = """\
-pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+pre { white-space: pre; overflow-x: auto; }
+.cell_output .output { overflow-x: auto; }
 @media (min-width: 67em) { .content { width: 51em; padding: 0 0.5em; } }
+@media (max-width: 46em) {
+  .cell_output img { max-width: none; min-width: 44em; }
+  .cell_output .course-window img { min-width: 0; }
+}
+@media screen {
+  body[data-theme="dark"] article img { filter: invert(0.9) hue-rotate(180deg); }
+}
+@media screen and (prefers-color-scheme: dark) {
+  body:not([data-theme="light"]) article img { filter: invert(0.9) hue-rotate(180deg); }
+}
+@media print {
+  pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+  details.hide > * { display: block; }
+}
 """
+MOST_OF_A_PICTURES_TEXT = 400  # characters that stand for a picture
 
 
 def main() -> int:
@@ -113,6 +134,10 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
             for file, page in PAGES.items():
                 text = text.replace(f"](../../{file})", f"](../{page})")
             cell["source"] = text.replace("../../", "../")
+        elif cell["metadata"].get("role") == "answer":  # a solution is shown when it is asked for
+            cell["metadata"]["tags"] = ["hide-input"]
+        if told := pictures_in_words(cell):
+            cell["metadata"]["mystnb"] = {"image": {"alt": told}}
     take = f'<a href="../learners/{name}.ipynb" download>Take the notebook</a>'
     library = f'<a href="../learners/{wheel}" download>the library</a>'
     cover = notebook["cells"][0]
@@ -121,6 +146,15 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
         "solved, with outputs."
     )
     return notebook
+
+
+def pictures_in_words(cell: dict) -> str:
+    """What a cell's pictures show, as their text says it; "" if it has none."""
+    shown = [output["data"] for output in cell.get("outputs", ()) if "data" in output]
+    texts = ["".join(data.get("text/plain", "")) for data in shown if "image/png" in data]
+    words = " ".join("; ".join(texts).split())
+    short = words[:MOST_OF_A_PICTURES_TEXT].rpartition(" ")[0]
+    return words if len(words) <= MOST_OF_A_PICTURES_TEXT else f"{short} …"
 
 
 def front(names: list[str]) -> str:

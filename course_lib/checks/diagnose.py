@@ -88,7 +88,8 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     if said is None:
         said, shown = _unexplained(ex, gravest), gravest
     shown = shown or next(filter(said.when, level.failed), gravest)
-    return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}"), shown
+    hint = f"Forward is right. {said.hint}" if usual.wrong_in_backward(shown) else said.hint
+    return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}", hint=hint), shown
 
 
 def _gravity(play: Play) -> tuple[int, bool]:
@@ -128,7 +129,8 @@ def _only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
         return ""
     clauses, questions = zip(*(clause(name, ex.words) for name in names), strict=True)
     asked = dict.fromkeys(filter(None, questions))  # two features may have one question
-    said = f"Among the {level.name} cases it goes wrong only where {', or where '.join(clauses)}."
+    where = ", or where ".join(dict.fromkeys(clauses))
+    said = f"Among the {level.name} cases it goes wrong only where {where}."
     return " ".join([said, *asked])
 
 

@@ -304,8 +304,8 @@ def find(name: str) -> Exercise:
         importlib.import_module(known[name])
         return _declared[name]
     near = get_close_matches(name, known, n=1)
-    more = f"did you mean {near[0]}?" if near else f"there are: {', '.join(sorted(known))}."
-    raise CheckFailed(f"No exercise is called {name}; {more}")
+    more = f"did you mean {near[0]}?" if near else "python -m course_lib progress lists them all."
+    raise CheckFailed(f"No exercise is called {name}: {more}")
 
 
 @cache

@@ -52,17 +52,22 @@ class Best:
 
 def record(exercise: str, levels: dict[str, bool]) -> None:
     """Note what an answer reached, if nothing better is noted. Only a notebook in the learner's
-    folder does so; where the file cannot be written, a check is as good without it."""
-    with suppress(OSError):
+    folder does so; where the file cannot be written, it says so, and the check counts."""
+    try:
         work = Path.cwd()
-        shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-        learners = work.name == "work" and (work.parent / "notebooks").is_dir()
-        if not (learners and hasattr(shell, "kernel")):
-            return
-        if sum(levels.values()) > len(recorded(work)[exercise].passed):
-            note = {"exercise": exercise, "levels": levels, "day": f"{date.today()}"}
+    except FileNotFoundError:  # the folder has been removed under this process
+        return
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    learners = work.name == "work" and (work.parent / "notebooks").is_dir()
+    if not (learners and hasattr(shell, "kernel")):
+        return
+    if sum(levels.values()) > len(recorded(work)[exercise].passed):
+        note = {"exercise": exercise, "levels": levels, "day": f"{date.today()}"}
+        try:
             with open(work / NOTES, "a", encoding="utf-8") as file:
                 file.write(f"\n{json.dumps(note)}")  # a line of its own, also after a torn one
+        except OSError as error:
+            print(f"work/{NOTES} cannot be written ({error.strerror}): the map will not show this.")
 
 
 def recorded(work: Path) -> defaultdict[str, Best]:

@@ -39,14 +39,21 @@ Map.found()"""
 
 def main(args: Namespace) -> int:
     """Exit code 0, or 1 where a copy could not be read."""
-    folders = Folders.found()
+    try:
+        return _bring_up_to_date(Folders.found(), args.missing)
+    except OSError as error:
+        where = error.filename or "work/"
+        raise LessonError(f"{where} cannot be written: {error.strerror}") from None
+
+
+def _bring_up_to_date(folders: Folders, only_missing: bool) -> int:
     failed = False
     for lesson in sorted(folders.learner.glob("*.ipynb")):
         copy = folders.work / lesson.name
         if not copy.exists():
             replace_file(copy, lesson.read_text(encoding="utf-8"))
             print(f"work/{copy.name}: new")
-        elif not args.missing:
+        elif not only_missing:
             try:
                 for line in update(copy, lesson, datetime.now()):
                     print(line)

@@ -135,8 +135,9 @@ def _consequences(others: Sequence[RankOutcome]) -> Iterator[str]:
 _CURES = {
     "is not part of group": "src and dst are global ranks: where you mean a rank's number within "
     "the group, say group_src= or group_dst=.",
-    "got mixed torch.Tensor and DTensor": "Where the model is sharded, call model(x), not "
-    "model.forward(x): the call is what gathers its parameters.",
+    "got mixed torch.Tensor and DTensor": "After parallelize_module: call the module, which "
+    "converts its input, or say how x lies: DTensor.from_local(x, mesh, [Replicate()]). After "
+    "fully_shard: call model(x), not model.forward(x), which gathers no parameters.",
     "Could not run 'c10d::": "This call takes no such tensor: give it a plain one, as x.to_dense() "
     "or x.dequantize() make.",
 }
@@ -150,12 +151,8 @@ def _raised(first: RankOutcome, same: Sequence[int], others: Sequence[RankOutcom
     lines = [f"{ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in message]
     lines += _consequences(others)
-    error = RankFailed(
-        "\n".join(lines),
-        rank=first.rank,
-        kind=first.kind,
-        consequences=tuple(s.rank for s in others),
-    )
+    fell, text = tuple(s.rank for s in others), "\n".join(lines)
+    error = RankFailed(text, rank=first.rank, kind=first.kind, consequences=fell)
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error

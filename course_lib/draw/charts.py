@@ -8,11 +8,13 @@ numbers are in ``.words``. ``exact=True`` is for numbers that come out the same 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogFormatterMathtext
 
 from course_lib.draw.style import COLLECTIVE, INK, RANKS, Picture, drawn
 
@@ -76,6 +78,7 @@ def lines(
         axes.plot(xs, ys, look, color=LINES[k % len(LINES)], label=name, markersize=4)
     axes.set_xscale("log" if loglog or logx else "linear")
     axes.set_yscale("log" if loglog or logy else "linear")
+    _write_numbers_out(axes)
     if ymin is not None:
         axes.set_ylim(bottom=ymin)
     _name_counts(axes, {float(x) for xs, _ in series.values() for x in xs})
@@ -110,6 +113,7 @@ def areas(
     ]
     picture = Picture(4.2, "\n".join([f"areas: {', '.join(names)}", *words]), width=7.4)
     axes = picture.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
+    _write_numbers_out(axes)
     numbers = numpy.array([[names.index(name) for name in row] for row in rows.values()])
     colors = ListedColormap(RANKS[: len(names)])
     axes.pcolormesh(
@@ -139,6 +143,22 @@ def areas(
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     picture.caption(caption)
     return picture
+
+
+class _PlainLog(LogFormatterMathtext):
+    """On a logarithmic axis 0.4, 3 and 40; powers of ten where a number has more digits than a
+    reader counts."""
+
+    def __call__(self, x: float, pos: Any = None) -> str:
+        power = super().__call__(x, pos)
+        return f"{x:,.6g}" if power and 1e-3 <= x < 1e6 else power
+
+
+def _write_numbers_out(axes: Axes) -> None:
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(_PlainLog())
+            axis.set_minor_formatter(_PlainLog(minor_thresholds=(1, 0.4)))
 
 
 def _plainly(number: float, digits: int) -> str:

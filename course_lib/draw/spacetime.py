@@ -138,9 +138,11 @@ def _draw_spans(sheet: _Sheet) -> None:
             hatch=_HATCH if waits else None,
             linewidth=0.5,
         )
-        if sheet.inches(width) > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
+        left = max(span.start, sheet.start)
+        room = sheet.inches(min(span.end, sheet.end) - left)  # of what the picture shows of it
+        if room > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
             sheet.axes.text(
-                span.start + sheet.seconds(0.03),
+                left + sheet.seconds(0.03),
                 span.rank + name,
                 span.name,
                 fontsize=6.5,
@@ -303,8 +305,9 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.gpus:
         keys.append(Line2D([], [], label="the host calls", **_CALLS))
-    if sheet.trace.spans:
-        keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label="span"))
+    if named := sorted({span.name for span in sheet.trace.spans} - {"waiting"}):
+        label = named[0] if len(named) == 1 else "a span, with its name"
+        keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label=label))
     spoken = {box.event.group for box in sheet.places.values()}
     keys += [
         Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)

@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -31,7 +32,7 @@ from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
 from course_lib.trace import Curve
-from course_lib.user_code import find_frame, is_user_frame, line_of
+from course_lib.user_code import find_frame, is_user_frame, line_of, sharded_module
 
 _LETTING_GO = 0.03  # seconds; after 30 ms none of 30 readings was off
 _HOOK = 0xC0E5  # our id among a group's hooks
@@ -80,6 +81,8 @@ class Recorder(context.Context):
         self._on_nccl = False
         self._worlds = 0  # that were formed: a group is formed again under the name of the last
         self._main = threading.main_thread().ident
+        # by group, which other threads have called: the line that started each, the last one last
+        self._threads: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._count = 0
         self._watched: list[Any] = []  # groups
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
@@ -166,7 +169,7 @@ class Recorder(context.Context):
         # the hooks of send and recv say that they are, all the same
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
-            line = self._line(find_frame(caller))
+            line = self.line_here(caller)
         tensors, kind = (*reads, *writes), collective(op)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
@@ -182,7 +185,11 @@ class Recorder(context.Context):
             except RuntimeError:  # a sparse tensor is no one block of memory
                 dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
         more = _splits(op, reads, writes, call.splits) if kind.uneven_on else ()
-        if by_user and threading.get_ident() != self._main:
+        within = function if "_object" in function else "" if by_user else sharded_module(caller)
+        if within and op not in ("send", "recv"):
+            more = (*(more or (None, None, None)), None, within)
+        thread = threading.get_ident()
+        if by_user and thread != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
@@ -193,9 +200,21 @@ class Recorder(context.Context):
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
             self._log.append(*what, *how, *more)
-        if kind.fills_a_list and (shared := shared_memory(writes)):
+        shared = kind.fills_a_list and shared_memory(writes, kind.writes_what_it_reads)
+        if shared:
             self._log.append("shares", seq, shared)
+        if thread != self._main:
+            self._called_in(thread, self._threads[group], seq, line)
         return seq
+
+    def _called_in(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
+        """Another thread than the main one has called, after those ``before`` in its group. Whoever
+        comes back after another one calls at the same time as that.
+        """
+        if thread in before and (last := next(reversed(before))) != thread:
+            self._log.append("threads", seq, before[last])
+        before.pop(thread, None)
+        before[thread] = line
 
     def refused(self, seq: int) -> None:
         """torch has raised an exception before it became an operation."""
@@ -222,6 +241,13 @@ class Recorder(context.Context):
         """gloo's thread holds a call's tensors for some milliseconds after its wait()."""
         time.sleep(_LETTING_GO)
 
+    def line_here(self, frame: FrameType | None) -> int:
+        """The number of the reader's line that led to a frame: in a thread in which none did, of
+        the one that started it. −1 where there is none.
+        """
+        line = self._line(find_frame(frame))
+        return line if line >= 0 else getattr(threading.current_thread(), "started_at", -1)
+
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
         if frame is None:
@@ -235,7 +261,8 @@ class Recorder(context.Context):
                 known = self._lines[place] = number, code
                 if number >= 0:
                     at = line_of(frame)
-                    self._log.append("line", number, at.where, at.number, at.source, at.function)
+                    text = at.source, at.function, at.file
+                    self._log.append("line", number, at.where, at.number, *text)
         return known[0]
 
     # -- how calls end ----------------------------------------------------------------------

@@ -61,10 +61,16 @@ class RankState:
         return next(reversed(self.events), None)
 
     def unmet(self, *calls: Event | None) -> str:
-        """Who has not made which of these calls of its, in words; "" where all have."""
+        """Who has not made which of these calls of its, in words, and how many they have made, as
+        far as something is known of them; "" where all have.
+        """
         for call in filter(None, calls):
             if ranks := self.matcher.missing(call):
-                return f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                history = self.matcher.history(call.group)
+                known = [r for r in (self.number, *ranks) if history.calls.get(r)]
+                made = history.made(known) if call.is_collective else []
+                unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                return ". ".join([unmet, *made]).rstrip(".")
         return ""
 
     @property
@@ -107,6 +113,11 @@ class RankState:
 
     def _read_shares(self, seq: int, what: str) -> None:
         self.matcher.shares(self.events[seq], what)
+
+    def _read_threads(self, seq: int, line: int) -> None:
+        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        event = self.events[seq]
+        self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
 
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
@@ -151,8 +162,8 @@ class RankState:
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
         self.matcher.groups[name] = ranks
 
-    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
-        self._lines[key] = Line(where, number, source, function)
+    def _read_line(self, key: int, *line: Any) -> None:
+        self._lines[key] = Line(*line)
 
 
 def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:

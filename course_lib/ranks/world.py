@@ -204,8 +204,11 @@ class World:
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After a first failure: let every rank that can still say something say it."""
-        self._listen(lambda rank: rank.outcome or rank.blocked_in)
+        """After a first failure: let every rank that can still say something say it: one that
+        waits for a call which all have made will come out of it.
+        """
+        missing = self._matcher.missing
+        self._listen(lambda rank: rank.outcome or (rank.blocked_in and missing(rank.blocked_in)))
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack.lines

@@ -10,6 +10,7 @@ import functools
 import operator
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ def install() -> None:
     _wrap(dist.Work, Recorder.take, "get_future", "is_completed")
     _wrap(torch._C.Future, _future_wait, "wait")
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(threading.Thread, _start_thread, "start")
     _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for replace, wrapper, name in (
@@ -147,6 +149,12 @@ def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
         return method(future)
     with active.waiting_in_cpp("in_future"):
         return method(future)
+
+
+def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
+    """What it calls may come from no line of the reader's but the one that has started it."""
+    thread.started_at = active.line_here(sys._getframe())
+    method(thread)
 
 
 def _monitored_barrier(

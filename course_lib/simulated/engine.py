@@ -41,7 +41,7 @@ from course_lib.simulated.isolation.modules import is_imported, users_modules
 from course_lib.simulated.isolation.private import Privacy
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.rank import Rank, current
-from course_lib.simulated.records import LazyEvents, collectives, line_of_thread
+from course_lib.simulated.records import LazyEvents, history, line_of_thread
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
@@ -278,14 +278,15 @@ class Execution:
             return unfinished
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
+        records, names = [rank.records for rank in self.ranks], self.groups.names
         error = deadlock.of_calls(
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
-            groups=self.groups.names,
+            groups=names,
             advice=self.groups.advice(parked),
-            calls=partial(collectives, [rank.records for rank in self.ranks]),
+            history=lambda group: history(records, names[group], group),
         )
         return who_left(error, self._left)
 

@@ -2,7 +2,12 @@
 
 import sys
 
-from course_lib.watch.cli import main
+from course_lib.versions import not_installed
+
+try:
+    from course_lib.watch.cli import main
+except ModuleNotFoundError as error:
+    sys.exit(f"course_lib.watch: {not_installed(str(error.name))}")
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

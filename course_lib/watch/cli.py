@@ -1,4 +1,4 @@
-"""``python -m course_lib.watch``: what is asked, in a rank of torchrun or afterwards."""
+"""Runs a script under torchrun, unchanged, and says what goes wrong in the job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,23 @@ _USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SC
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
-    made.add_argument("--read", nargs="+", type=Path, metavar="FOLDER", help="of a job, afterwards")
-    made.add_argument("--keep", metavar="FOLDER", help="the logs, there ($COURSE_LIB_LOGS)")
+    made.add_argument(
+        "--read",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
+        help="say what went wrong in a job that has ended, from the logs it kept",
+    )
+    made.add_argument(
+        "--keep", metavar="FOLDER", help="keep the logs in this folder (default: $COURSE_LIB_LOGS)"
+    )
     made.set_defaults(keep=os.environ.get("COURSE_LIB_LOGS"))
     made.add_argument("--json", action="store_true", help="say it as one object, for tools")
     made.add_argument("--end", action="store_true", help="end a job that can never go on")
     made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
-    made.add_argument("words", nargs=argparse.REMAINDER, help="the script, and its arguments")
+    made.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
+    )
     return made
 
 
@@ -42,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     if options.read:
         return read(options.read, options.json)
     if not options.words:
-        parser().error("which script?")
+        parser().error("name the script that torchrun should run")
     if "RANK" not in os.environ:
         parser().error("there is no RANK: start it with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
@@ -83,6 +93,9 @@ def _read_along(waiting: Parent, folder: Path, number: int, options: argparse.Na
 
 def read(folders: Sequence[Path], as_json: bool) -> int:
     """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
+    if absent := [str(folder) for folder in folders if not folder.is_dir()]:
+        print(f"there is no folder {', '.join(absent)}", file=sys.stderr)
+        return 2
     starts = [_last_start(folder) for folder in folders]
     found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
     if dumps := [dump for folder in folders for dump in dumps_in(folder)]:  # of torch's own

@@ -117,9 +117,7 @@ class Job:
         for log in logs:
             log.open()
         for key in {key for log in logs for key in log.counts}:
-            counts = [log.counts.get(key, 0) for log in logs]
-            for rank, count in enumerate(counts):
-                self.matcher.skip(key, rank, max(counts) - count)
+            self.matcher.skip(key, [log.counts.get(key, 0) for log in logs])
 
     @property
     def dropped(self) -> int:

@@ -17,6 +17,8 @@ from course_lib.watch.report import error_report, say, waiting_report
 QUIET = float(os.environ.get("COURSE_LIB_QUIET", "30"))  # seconds without a call, while some wait
 SETTLE = 1.0  # seconds in which others may say what became of them, after a first failure
 SETTLE_VICTIMS = 2.0  # where nobody has failed yet but those who have lost a peer
+# What is wrong with calls of a job that goes on, with wrong numbers: nobody has to end it.
+GOES_ON = ("outputs", "stride", "module")
 LINGER = 20.0  # for ranks that torchrun has asked to end
 
 
@@ -87,9 +89,10 @@ class Watcher:
 
     def _tell(self, error) -> None:
         self.told = self._concluded = True
+        ends = self.ends and getattr(error, "what", "") not in GOES_ON
         if self._speaks:
-            say(error_report(error, self.job, self.as_json, self.ends))
-        if self.ends and self.parent.code is None:
+            say(error_report(error, self.job, self.as_json, ends))
+        if ends and self.parent.code is None:
             self.parent.kill()
 
     @property

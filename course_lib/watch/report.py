@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-from course_lib.diagnosis.lines import call_text, ranks_have
+from course_lib.diagnosis.lines import among, call_text, ranks_have
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
 from course_lib.watch.folder import start_of
@@ -35,6 +35,8 @@ def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False
 def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
     rows, ranks, lines = [f"nothing was called for {seconds:g} s."], [], []
+    calls = [rank.blocked_in for rank in job.seen if rank.blocked_in and not rank.outcome]
+    groups = among(job.matcher.groups, [call.group for call in calls])
     for rank in job.seen:
         if rank.outcome:
             continue
@@ -45,7 +47,8 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
         where = f"   {line}" if line else ""
         doing = "is at" if line else "is somewhere"
         if call or rank.forming:
-            doing = f"waits in {call_text(call) if call else 'init_process_group'}"
+            told = call_text(call) + groups[call.group] if call else "init_process_group"
+            doing = f"waits in {told}"
         rows.append(f"  rank {rank.number} {doing}{where}")
     if ended := [r.number for r in job.seen if r.outcome]:
         rows.append(f"  {ranks_have(ended)} ended")

@@ -52,7 +52,11 @@ def main(args: Namespace) -> int:
 def chosen(folders: Folders, names: list[str]) -> list[Path]:
     """The sources called ``names``, by number or by name; all of them where none is given."""
     sources = sorted(folders.sources.glob("[0-9][0-9]_*.py"))
-    by_name = {key: path for path in sources for key in (path.stem, path.stem[:2], str(path))}
+    by_name = {
+        key: path
+        for path in sources
+        for key in (path.stem, path.stem[:2], str(int(path.stem[:2])), str(path))
+    }
     for name in names:
         if name not in by_name:
             known = ", ".join(path.stem for path in sources) or "there is none"

@@ -55,6 +55,12 @@ class Lesson:
     root: Path | None = None
 
     @property
+    def title(self) -> str:
+        """The headline of its first cell; the file's name where that has none."""
+        lines = self.cells[0].text.splitlines() if self.cells else []
+        return next((line[2:] for line in lines if line.startswith("# ")), self.name)
+
+    @property
     def answers(self) -> list[Cell]:
         """The answer cells, one for each exercise."""
         return [cell for cell in self.cells if cell.role == "answer"]

@@ -68,7 +68,7 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
         _package(root / package, out / package, numbers)
     for name in ("AGENTS.md", "Makefile"):
         shutil.copy(TEMPLATES / name, out / name)
-    rows = "\n".join(f"- [{le.name}](notebooks/{le.name}.ipynb)" for le in lessons)
+    rows = "\n".join(f"- [{le.name[:2]} {le.title}](notebooks/{le.name}.ipynb)" for le in lessons)
     readme = (TEMPLATES / "README.md").read_text(encoding="utf-8")
     replace_file(out / "README.md", readme.format(numbers=", ".join(numbers), lessons=rows))
     whole = (folders.learner / "README.md").read_text(encoding="utf-8")

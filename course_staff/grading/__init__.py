@@ -5,7 +5,7 @@
       │ notebook    the lesson's checks, the answers as strings    notebook.py
       ▼
     pytest --nbval  check cells only, in the judge's kernel        plugin.py, notebook.py
-      │ judge       cases, expected values, verdict                judge.py, namespace.py
+      │ judge       cases, expected values, verdict                judge.py
       │ network     the only one between the ranks                 network.py, wire.py
       │ processes   one a rank, from a fork server of its own      processes.py
       │ rank        the answer; says what it calls                 rank.py, far.py

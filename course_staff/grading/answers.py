@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from course_lib.checks.namespace import binds
 from course_staff.authoring.lesson import STUB
-from course_staff.grading.namespace import binds
 from course_staff.manifest import Item, Manifest
 
 LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters

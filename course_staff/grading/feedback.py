@@ -21,9 +21,12 @@ _PAGE = Template(Path(__file__).with_name("templates").joinpath("feedback.html")
 
 def page(copy: Marked, manifest: Manifest) -> str:
     """The whole page."""
-    title = escape(f"{copy.name}{_points(copy, copy)}")
-    release = [f"lesson {copy.lesson}, release {manifest.release}"] if copy.lesson else []
-    body = "<br>\n".join(escape(sentence(text)) for text in release + notes(copy))
+    title = escape(f"{_lesson(copy.lesson)}{_points(copy, copy)}")
+    facts = [whose(copy)]
+    facts += [f"handed in on {copy.submitted:%d %B %Y}"] if copy.submitted else []
+    facts += [f"release {manifest.release} of the course"] if copy.lesson else []
+    body = f"<p>{escape(', '.join(facts))}</p>\n"
+    body += "<br>\n".join(escape(sentence(text)) for text in notes(copy) + onward(copy, manifest))
     for mark in copy.marks:
         body += f"\n<h2>{escape(heading(copy, mark))}</h2>\n<pre>{escape(told(mark))}</pre>"
         for picture in mark.record.get("pictures", []):
@@ -31,6 +34,32 @@ def page(copy: Marked, manifest: Manifest) -> str:
             png = escape(picture["png"])
             body += f'\n<img alt="{words}" src="data:image/png;base64,{png}">'
     return _PAGE.substitute(title=title, body=body)
+
+
+def whose(copy: Marked) -> str:
+    """The student's name, where a roster has one; else what the file is called."""
+    return (copy.student.name if copy.student else "") or copy.name
+
+
+def _lesson(name: str) -> str:
+    """``00_hello_ranks`` as a reader would say it."""
+    return f"Lesson {name[:2]}, {name[3:].replace('_', ' ')}" if name else "A submission"
+
+
+def onward(copy: Marked, manifest: Manifest) -> list[str]:
+    """What is open, or a word for a pass and the lesson that comes next; as far as it is shown."""
+    asked = [mark for mark in copy.marks if mark.counts == "full"]
+    known = all("passed" in mark.record or mark.reason for mark in asked)
+    if not asked or not known or copy.trouble or copy.core_alone or copy.shows == "nothing":
+        return []
+    if failed := [f"{mark.number} {mark.exercise}" for mark in asked if not mark.passed]:
+        return [
+            f"still open: {', '.join(failed)}; change the answer in its own cell, and run its "
+            "check before you hand in again"
+        ]
+    later = [name for name in sorted(manifest.lessons) if name > copy.lesson]
+    after = [f"{_lesson(later[0])}, comes next"] if later else []
+    return ["everything that this lesson requires is right: well done", *after]
 
 
 def gradescope(copy: Marked) -> str:

@@ -99,6 +99,8 @@ def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
         if not path.exists() or (path.is_dir() and path.is_symlink()):
             what = "is a link: name the folder that it leads to" if path.exists() else "is no file"
             raise LessonError(f"{path} {what}")
+        if path.is_file() and path.suffix != ".ipynb":
+            raise LessonError(f"{path} is no notebook: name submissions, or folders that hold them")
         root = path.resolve() if path.is_dir() else path.resolve().parent.parent
         # Links, too, as they are: what reads them refuses them.
         for file in sorted(root.rglob("*.ipynb")) if path.is_dir() else [path.resolve()]:

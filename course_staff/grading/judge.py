@@ -24,13 +24,13 @@ from course_lib.beside.in_rank import Answer
 from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.exercise import Exercise, Play, find
+from course_lib.checks.namespace import CellText, Namespace, namespace
 from course_lib.checks.play import Broken, make, note_result, simulator_works
 from course_lib.checks.verdict import Verdict
 from course_lib.errors import NotStarted
 from course_lib.user_code import show_lines
 from course_staff.grading.evidence import drawn, questions
 from course_staff.grading.load_factor import load_factor
-from course_staff.grading.namespace import CellText, Namespace, namespace
 from course_staff.grading.network import Stage, be_rank
 from course_staff.grading.processes import Runner
 from course_staff.grading.walls import UNDEFENDED, Limits

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course_lib import CourseError
+from course_lib.checks.namespace import CellText
 from course_lib.copies.folders import LessonError, replace_file
-from course_staff.grading.namespace import CellText
 from course_staff.grading.processes import VARIABLE, call
 from course_staff.grading.walls import Limits
 

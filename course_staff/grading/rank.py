@@ -45,6 +45,7 @@ import torch.distributed as dist
 from course_lib import context
 from course_lib.beside import lives
 from course_lib.beside.in_rank import AtImport, call_all
+from course_lib.checks.namespace import statements
 from course_lib.rendezvous import torchrun_names
 from course_lib.simulated.agenda import Abandoned
 from course_lib.simulated.ends.poison import Buffers
@@ -53,7 +54,6 @@ from course_lib.simulated.isolation.private import CONFINED
 from course_lib.user_code import show_lines, stack_lines
 from course_staff.grading import walls
 from course_staff.grading.far import Asker, Groups, Own, plain_line
-from course_staff.grading.namespace import statements
 from course_staff.grading.wire import Ended, Talk, bytes_of, encode
 
 HOUSE = Path(__file__).resolve().parents[2]

@@ -16,11 +16,11 @@ import zoo
 
 from course_lib.checks import exercise as declared
 from course_lib.checks.cases import Case
+from course_lib.checks.namespace import CellText
 from course_lib.simulated import scheduler
 from course_staff.grading import judge as judging
 from course_staff.grading import processes
 from course_staff.grading.judge import Order, grade_answer
-from course_staff.grading.namespace import CellText
 from course_staff.grading.processes import RankServer, Runner
 from course_staff.grading.walls import UNDEFENDED, Limits
 

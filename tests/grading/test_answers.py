@@ -16,10 +16,10 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
+from course_lib.checks.namespace import CellText, namespace
 from course_staff import manifest
 from course_staff.authoring.lesson import STUB
 from course_staff.grading import answers, feedback, marks, report
-from course_staff.grading.namespace import CellText, namespace
 from course_staff.grading.notebook import write
 from course_staff.grading.policy import Policy
 

@@ -398,7 +398,23 @@ def test_feedback_shows_what_the_policy_says(shows, present, absent, tmp_path: P
     for text in (texts, feedback.gradescope(copy)):
         assert not [word for word in absent if word in text]
     assert not [word for word in present if word not in texts]
+    assert ("Still open: 01.1 e" in texts) == (shows not in ("nothing", "core"))
     assert json.loads(feedback.gradescope(copy))["score"] <= given.points
+
+
+def test_feedback_says_whose_it_is_of_which_lesson_and_what_comes_next(tmp_path: Path) -> None:
+    release = replace(RELEASE, lessons={"02_y_z": [], **RELEASE.lessons})
+    given = replace(marked(tmp_path, Policy()), student=Student("1", name="Jane Doe"))
+    given = replace(given, submitted=DUE)
+    given.marks[0].record["pictures"] = []
+    page = feedback.page(given, release)
+    assert "<h1>Lesson 01, x: 14 of 20 (70%)</h1>" in page
+    assert "<p>Jane Doe, handed in on 01 March 2026, release 1 of the course</p>" in page
+    assert "Still open: 01.1 e" in page and "comes next" not in page
+    given.marks[0].record["passed"] = True
+    page = feedback.page(given, release)
+    assert "well done" in page and "Lesson 02, y z, comes next" in page
+    assert "comes next" not in feedback.page(given, RELEASE), "there is none"
 
 
 def test_the_summary_says_how_many_and_why() -> None:
@@ -487,7 +503,8 @@ def test_a_roster_that_cannot_be_followed_is_one_line(text, said, tmp_path: Path
 )
 def test_a_policy_that_cannot_be_followed_is_one_line(text, said, tmp_path, capsys) -> None:
     path = written(tmp_path / "policy.toml", text)
-    code_ = main(["grade", str(path), "--out", str(tmp_path / "out"), "--policy", str(path)])
+    inbox = written(tmp_path / "submission.ipynb", "{}")
+    code_ = main(["grade", str(inbox), "--out", str(tmp_path / "out"), "--policy", str(path)])
     assert code_ == 2
     error = capsys.readouterr().err
     assert re.search(said, error) and error.count("\n") == 1

@@ -16,13 +16,13 @@ from course_lib.checks.cases import Case
 from course_lib.checks.checking import verdict_on
 from course_lib.checks.diagnose import Level
 from course_lib.checks.exercise import Play, Prepared, find
+from course_lib.checks.namespace import CellText, namespace
 from course_lib.checks.play import CannotCheck, make
 from course_lib.checks.verdict import Verdict
 from course_lib.simulated import scheduler
 from course_lib.trace import Event, Run, Trace
 from course_staff.grading.evidence import drawn, questions
 from course_staff.grading.judge import Order, grade_answer
-from course_staff.grading.namespace import CellText, namespace
 from course_staff.grading.notebook import lesson_cells
 from course_staff.grading.processes import RankServer
 from course_staff.grading.walls import Limits

@@ -163,7 +163,7 @@ class CollectiveWork(dist.Work):
         passed = passed._replace(
             given=given,
             dense=_lies_dense(passed),
-            shared=shared_memory(outs) if kind.fills_a_list else "",
+            shared=shared_memory(outs, kind.writes_what_it_reads) if kind.fills_a_list else "",
             poisoned=len(poisoned),
         )
         self.call = channel.collectives.issue(rank, passed)

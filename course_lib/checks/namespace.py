@@ -46,7 +46,7 @@ class Namespace:
 def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Namespace:
     """What ``answer`` needs of itself and of the cells ``before`` it, in their order."""
     cells = [*before, answer]
-    bodies = [_readable(cell.source) for cell in cells]
+    bodies = [readable(cell.source) for cell in cells]
     bound = [[binds(statement) for statement in body] for body in bodies]
     # the last cell that binds a name has the word
     last = {name: at for at, body in enumerate(bound) for names in body for name in names}
@@ -90,7 +90,8 @@ def statements(source: str, file: str = "<cell>") -> list[ast.stmt]:
     return out
 
 
-def _readable(source: str) -> list[ast.stmt]:
+def readable(source: str) -> list[ast.stmt]:
+    """The same; none where the cell is not Python, as one with a magic."""
     try:
         return statements(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
