@@ -18,7 +18,7 @@ from course_lib.checks.compare import COUNTED
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most
 from course_lib.checks.usual_diagnoses import OfPlay
-from course_lib.gradients import compare_gradients
+from course_lib.gradient_comparison import compare_gradients
 from course_lib.trace import Event
 
 UNEVEN = "parts of unequal size"

@@ -31,14 +31,14 @@ ARROWS: dict[str, set[str]] = {
     "watch": {"words", "diagnosis", "ranks"},
     "simulated": {"words", "diagnosis"},
     "beside": {"words", "diagnosis"},
-    "gradients": {"words", "diagnosis"},
+    "gradient_comparison": {"words", "diagnosis"},
     "checks": {
         "words",
         "diagnosis",
         "ranks",
         "simulated",
         "beside",
-        "gradients",
+        "gradient_comparison",
         "copies",
         "facade",
     },
@@ -47,7 +47,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs": {"facade"},  # scripts for torchrun
     "facade": {"words", "draw", "ranks", "simulated", "beside", "checks"},
     "__main__": {"words"},
-    "course_exercises": {"words", "simulated", "beside", "gradients", "checks"},
+    "course_exercises": {"words", "simulated", "beside", "gradient_comparison", "checks"},
     "course_staff": {
         "words",
         "diagnosis",
@@ -67,7 +67,7 @@ ROOMS = (
     "watch",
     "simulated",
     "beside",
-    "gradients",
+    "gradient_comparison",
     "checks",
     "copies",
     "jobs",
@@ -77,12 +77,12 @@ ALONE = ("doctor", "__main__")
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
     "words": 1070,
-    "diagnosis": 720,
-    "ranks": 1510,
+    "diagnosis": 820,
+    "ranks": 1620,
     "draw": 1120,
     "simulated": 3100,
     "watch": 960,
-    "gradients": 400,
+    "gradient_comparison": 590,
     "beside": 1180,
     "checks": 1800,
     "copies, doctor, jobs": 760,
@@ -95,8 +95,8 @@ MOST_OF_A_MODULE = 300
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run
-    Span Trace check compare_gradients compute count_memory device draw expect load_digits run
-    simulate span
+    Span Trace check compare_gradients compute count_memory device draw expect gradients load_digits
+    run simulate span
 """
 
 

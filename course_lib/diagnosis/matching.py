@@ -162,6 +162,19 @@ class CallMatcher:
             arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
 
+    def late(self, event: Event, at: float) -> dict[int, Event | None]:
+        """Of a call that was given up at this time: who had not made theirs by then, and that call
+        where it came later.
+        """
+        members = self.groups.get(event.group, ())
+        peers = () if event.peer is None else (event.peer,)
+        others = members if event.is_collective else peers
+        key = _key(event)
+        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        theirs = {r: self._issued(key, r)[k : k + 1] for r in others}
+        later = {r: calls[0] if calls else None for r, calls in theirs.items()}
+        return {r: call for r, call in later.items() if call is None or call.issued > at}
+
     def _issued(self, key: Key, rank: int) -> list[Event]:
         """A rank's calls with this key, with the recvs that are held up."""
         calls = self._calls[key][rank]

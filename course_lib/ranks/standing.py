@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from course_lib.diagnosis import deadlock, mismatch
-from course_lib.diagnosis.failure import who_left
+from course_lib.diagnosis.failure import LateRank, who_left
 from course_lib.diagnosis.lines import among, call_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, Wait
@@ -42,7 +42,8 @@ class DeadlockDetector:
             rank.read_log()
         if any(rank.has_threads for rank in self._ranks):
             return None
-        blocked = {rank.number: call for rank in self._ranks if (call := rank.waits_for)}
+        going = [rank for rank in self._ranks if rank.outcome is None]  # who raised waits no more
+        blocked = {rank.number: call for rank in going if (call := rank.waits_for)}
         returned = [rank.number for rank in self._ranks if rank.returned]
         misfit = self._matcher.mismatch()
         lost = {} if misfit else deadlock.find_lost(self._matcher, blocked, returned)
@@ -76,6 +77,41 @@ class DeadlockDetector:
         groups, history = self._matcher.groups, self._matcher.history
         error = deadlock.of_calls(blocked, lines, lost, returned, groups, history=history)
         return who_left(error, [rank.outcome for rank in self._ranks if rank.outcome])
+
+
+# ---- those for whom others have waited too long --------------------------------------------------
+
+
+def ask_who_is_late(ranks: Sequence[RankState]) -> None:
+    """Have the ranks for which others have waited in vain say where they stand, while they do."""
+    for number in {number for rank in ranks for number in rank.awaited() if number < len(ranks)}:
+        if ranks[number].outcome is None and not ranks[number].blocked_in:
+            ranks[number].stack.ask()
+
+
+def find_late(ranks: Sequence[RankState]) -> None:
+    """Note in the outcome of each rank whose wait timed out for whom it had waited."""
+    for rank in ranks:
+        if rank.outcome and rank.outcome.timed_out:
+            awaited = rank.awaited().items()
+            known = [(ranks[r], call) for r, call in awaited if r < len(ranks) and ranks[r].ready]
+            rank.outcome.late = [_late(other, call, rank.gave_up_at) for other, call in known]
+
+
+def _late(rank: RankState, call: Event | None, at: float) -> LateRank:
+    """What a rank did when others gave up this call, which it may have made later."""
+    after = call.issued - at if call else None
+    if call is None and rank.returned:
+        return LateRank(rank.number, "had returned.")
+    last = next((e for e in reversed(rank.events) if e and e.issued <= at), None)
+    if last and not last.async_op and (last.completed is None or last.completed > at):
+        there = [last.line] if last.line else []
+        return LateRank(rank.number, f"waited in {call_text(last)} at:", there, after)
+    if (path := rank.stack.lines) and not (call and path[-1] == call.line):
+        return LateRank(rank.number, "stood at:", path, after)
+    if last and last.line:
+        return LateRank(rank.number, f"had last called {call_text(last)} at:", [last.line], after)
+    return LateRank(rank.number, made_after=after)
 
 
 def hang_error(running: Sequence[RankState], timeout: float) -> Hang:

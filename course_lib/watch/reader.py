@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from course_lib.ranks.standing import LOOK_SECONDS
+from course_lib.ranks.standing import LOOK_SECONDS, ask_who_is_late
 from course_lib.watch.folder import append_exit
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
@@ -70,7 +70,9 @@ class Watcher:
         if self._concluded:
             return
         if job.failures:
-            self._failed_at = self._failed_at or now
+            if not self._failed_at:
+                self._failed_at = now
+                ask_who_is_late(job.ranks)
             most = SETTLE_VICTIMS if job.only_victims else SETTLE
             if all(rank.outcome for rank in job.ranks):  # nobody else is there to say anything
                 most = 0.0
