@@ -26,6 +26,7 @@
 # The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
 
 # %% id="11-1fe1f5"
+import io
 import os
 import re
 import socket
@@ -35,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,6 +48,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
 from course_lib.beside.suspect import RIGHT, WRONG, Suspect
+from course_lib.watch.cli import main
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -231,9 +234,14 @@ assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
 # Whichever machine has seen it first has told it, and ended the job. The logs are in the folder. `--read` compares them afterwards, on any machine that sees the folder (or several: `--read FOLDER FOLDER`, where nothing is shared).
 
 # %% id="11-cce4b6"
-after = subprocess.run([sys.executable, *watch, "--read", kept], capture_output=True, text=True)
-print(after.stdout)
-assert "rank 1" in after.stdout and "incident.py, line 14" in after.stdout
+def read_logs(folder):
+    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
+    with redirect_stdout(io.StringIO()) as said:
+        main(["--read", str(folder)])
+    return said.getvalue()
+
+print(said := read_logs(kept))
+assert "rank 1" in said and "incident.py, line 14" in said
 
 # %% [markdown] id="11-ef7815"
 # So it ends with a line of the script and a rank, and the question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
@@ -253,10 +261,9 @@ def leaves_one_out(folder):
 dumps = Path(folder.name, "dumps")
 dumps.mkdir()
 run(leaves_one_out, str(dumps), world_size=3, record=False)
-after = subprocess.run([sys.executable, *watch, "--read", dumps], capture_output=True, text=True)
-print(re.sub(r"  +\S+, line \d+.*", "", after.stdout))
+print(said := read_logs(dumps))
 folder.cleanup()
-assert "keeps rank 2 from making that call" in after.stdout
+assert "keeps rank 2 from making that call" in said
 
 # %% [markdown] id="11-13d5da"
 # ## For the night
