@@ -26,6 +26,7 @@
 # The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
 
 # %% id="11-1fe1f5"
+import io
 import os
 import re
 import socket
@@ -35,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,6 +48,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
 from course_lib.beside.suspect import RIGHT, WRONG, Suspect
+from course_lib.watch.cli import main
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -194,12 +197,12 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 #
 # ## An incident on two machines, from start to end
 #
-# incident.py trains on four ranks, two on each of two machines. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 2 alone, which goes on to the average of the losses while the other three average gradients.
+# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all four ranks; without it, each knows its own two.
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own.
 #
 # ```text
-# torchrun --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=… --master-port=… \
+# torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
 #     -m course_lib.watch --end --keep /shared/logs incident.py     # the other machine: --node-rank=1
 # ```
 
@@ -207,7 +210,7 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 scripts["incident"] = begin + '''
 model = nn.Linear(4, 1)
 for step in range(3):
-    sample = torch.full((8, 4), -1.0 if (rank, step) == (2, 1) else 2.0)
+    sample = torch.full((8, 4), -1.0 if (rank, step) == (1, 1) else 2.0)
     loss = model(sample.log()).square().mean()
     if loss.isfinite():
         loss.backward()
@@ -222,7 +225,7 @@ kept = Path(folder.name, "logs")
 with socket.create_server(("localhost", 0)) as free:
     meet = "--master-addr=localhost", f"--master-port={free.getsockname()[1]}"
 both = [start("incident", *watch, "--end", f"--keep={kept}",
-              where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2", *meet])
+              where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", *meet])
         for node in range(2)]
 codes = [job.wait(timeout=90) for _, job in both]
 assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
@@ -231,12 +234,17 @@ assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
 # Whichever machine has seen it first has told it, and ended the job. The logs are in the folder. `--read` compares them afterwards, on any machine that sees the folder (or several: `--read FOLDER FOLDER`, where nothing is shared).
 
 # %% id="11-cce4b6"
-after = subprocess.run([sys.executable, *watch, "--read", kept], capture_output=True, text=True)
-print(after.stdout)
-assert "rank 2" in after.stdout and "incident.py, line 14" in after.stdout
+def read_logs(folder):
+    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
+    with redirect_stdout(io.StringIO()) as said:
+        main(["--read", str(folder)])
+    return said.getvalue()
+
+print(said := read_logs(kept))
+assert "rank 1" in said and "incident.py, line 14" in said
 
 # %% [markdown] id="11-ef7815"
-# So it ends with a line of the script and a rank, and the question that is left is why *rank 2's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+# So it ends with a line of the script and a rank, and the question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
 #
 # Nobody had started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank. `--read` reads its dumps, too. Here three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
 
@@ -253,10 +261,9 @@ def leaves_one_out(folder):
 dumps = Path(folder.name, "dumps")
 dumps.mkdir()
 run(leaves_one_out, str(dumps), world_size=3, record=False)
-after = subprocess.run([sys.executable, *watch, "--read", dumps], capture_output=True, text=True)
-print(re.sub(r"  +\S+, line \d+.*", "", after.stdout))
+print(said := read_logs(dumps))
 folder.cleanup()
-assert "keeps rank 2 from making that call" in after.stdout
+assert "keeps rank 2 from making that call" in said
 
 # %% [markdown] id="11-13d5da"
 # ## For the night
