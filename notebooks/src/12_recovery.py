@@ -290,7 +290,7 @@ for name, way in ways.items():
 # <details>
 # <summary>Hint: when are the generators restored?</summary>
 #
-# Batches that are skipped draw, too, and so does the next one. In the middle of an epoch: `it = iter(loader)`, `next(it)` for each that is skipped, restore, `for x, y in it`. At an epoch's start restore before `iter(loader)`. 
+# Batches that are skipped draw, too, and so does the next one. In the middle of an epoch: `it = iter(loader)`, `next(it)` for each that is skipped, restore, `for x, y in it`. At an epoch's start restore before `iter(loader)`.
 #
 # </details>
 
