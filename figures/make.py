@@ -296,8 +296,8 @@ def sharding() -> Picture:
             "ZeRO 3: and parameters",
         ],
         unit=("P", names["P"]),
-        caption="Alive on one of four ranks in three training steps of the same model. P is the size "
-        "of all parameters.",
+        caption="Alive on one of four ranks in three training steps of the same model. P is the "
+        "size of all parameters.",
     )
 
 
