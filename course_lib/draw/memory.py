@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MultipleLocator
 
 from course_lib.draw.style import COLLECTIVE, WAITING, Picture, drawn, size, table
 from course_lib.trace import Curve, Run
@@ -43,6 +44,10 @@ def memory(
     for place, (name, curve) in enumerate(panels):
         axes = picture.add_subplot(len(runs), 1, place + 1, title=name, ylim=(0, 1.4 * most))
         _draw_curve(axes, curve, shown)
+        if unit:  # a tick at each whole number of them, or at every second one
+            axes.yaxis.set_major_locator(
+                MultipleLocator(unit[1] * max(1, round(most / unit[1] / 4)))
+            )
     picture.axes[-1].set_xlabel("operators that made or freed a tensor")
     picture.caption(caption)
     return picture
