@@ -188,7 +188,7 @@ def test_the_first_cell_asks_pip_for_a_wheel_or_an_address_and_for_no_name(
     for name in beside:
         (tmp_path / name).touch()
     source = install_cell("00_a", project(tmp_path, repository)).source
-    assert len(source.splitlines()) <= 16
+    assert len(source.splitlines()) <= 17
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(subprocess, "run", pip)
