@@ -47,6 +47,7 @@ def meets_elsewhere(group_of):
     group = dist.new_group()
     dist.all_reduce(torch.ones(2), async_op=True)
     dist.barrier(group if group_of == "another" else None, async_op=group_of == "never waited")
+    dist.all_reduce(torch.ones(2))  # so that no rank leaves while another one is in the barrier
 
 
 @both_gloos
