@@ -290,7 +290,7 @@ def _off(it: Compared, dim: int, few: bool = False) -> tuple[dict[int, Tensor], 
             return wide(t.movedim(dim, 0).reshape(t.shape[dim], -1)[:, ::step])
 
         want = rows(tile.want)
-        told = few | (want.abs().amax(1) > 4 * it.limit)
+        told = few or want.abs().amax(1) > 4 * it.limit
         for rank, got in tile.got.items():
             if few and telling[rank][here].all():
                 continue

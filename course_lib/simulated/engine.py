@@ -38,6 +38,7 @@ from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.gpu import nccl, streams
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.modules import is_imported, users_modules
+from course_lib.simulated.isolation.packages import asked_early
 from course_lib.simulated.isolation.private import Privacy
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.rank import Rank, current
@@ -142,9 +143,9 @@ def simulate(*args: Any) -> Run:
     with _what_was_there_passed_over():
         execution = execute(program)
     show(execution.output)
-    for name, reason in execution.privacy.modules.shared.items():
+    for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(
-            f"all ranks share the module {name}, which cannot be imported once for each: {reason}",
+            f"all ranks share the module {name}, {reason}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -168,14 +169,17 @@ def simulate(*args: Any) -> Run:
 
 
 def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
-    """Run ahead where that is worth it and goes well, step by step otherwise. ``side`` says which
-    poison buffers get, ``flip`` (rank, k) that the first k of a rank get the other.
+    """Run ahead where that is worth it and goes well, step by step otherwise; once more where
+    ranks have changed what a package holds. ``side`` says which poison buffers get, ``flip``
+    (rank, k) that the first k of a rank get the other.
     """
-    if program.world_size >= ahead.FROM and program.backend == "gloo":
-        execution = Execution(program, side, flip, run_ahead=True)
-        if execution.conclusive:
-            return execution
-    return Execution(program, side, flip)
+    ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
+    execution = Execution(program, side, flip, run_ahead=ahead_first)
+    if ahead_first and not (execution.conclusive or execution.privacy.packages.changed):
+        execution = Execution(program, side, flip)
+    if execution.privacy.packages.changed:
+        return execute(program, side, flip)
+    return execution
 
 
 class Execution:

@@ -122,6 +122,9 @@ class NcclGroup(SimulatedGroup):
     backend = "nccl"
     supports_coalescing = True
 
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        raise ValueError("NCCL has no monitored_barrier: call barrier(), or use a group of gloo")
+
     def _start_coalescing(self, device: Any) -> None:
         self._rank.gpu.batches[self._channel.name] = []
 
