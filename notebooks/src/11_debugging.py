@@ -78,7 +78,7 @@ assert minutes == 30
 # * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and gives up on those that stand still after three seconds. Starting takes most of the time: each torchrun and each rank imports torch.
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.) Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -142,15 +142,15 @@ def listen(started, patience, word=None):
     return after, first
 
 # %% id="11-858dcf"
-plain, patience = {name: start(name) for name in scripts}, [3, 60, 3]  # one ends by itself
+plain = {"evaluation": start("evaluation"), "batches": start("batches")}
 with ThreadPoolExecutor() as threads:
-    heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
+    heard = dict(zip(plain, threads.map(listen, plain.values(), [3, 60]), strict=True))
 for name, (after, seconds) in heard.items():
     print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
-assert [seconds is None for _, seconds in heard.values()] == [True, False, True]
+assert [seconds is None for _, seconds in heard.values()] == [True, False]
 
 # %% [markdown] id="11-a5a856"
-# Two of the jobs say nothing at all, and would not for 30 minutes. Then a rank's patience ends, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
+# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
 #
 # ## The same jobs, watched
 #
@@ -250,13 +250,13 @@ assert "rank 1" in said and "incident.py, line 14" in said
 
 # %% id="11-9b641d"
 def leaves_one_out(folder):
-    rank, x = dist.get_rank(), torch.ones(4)
+    rank, x, late = dist.get_rank(), torch.ones(4), dist.get_rank() == 2
     dist.all_reduce(x)
-    work = None if rank == 2 else dist.all_reduce(x, async_op=True)
+    work = late or dist.all_reduce(x, async_op=True)
     Path(folder, f"fr_{rank}").write_bytes(_dump_fr_trace(True, True, False))
     while len(os.listdir(folder)) < 3:
         time.sleep(0.01)
-    (work or dist.all_reduce(x, async_op=True)).wait()
+    (dist.all_reduce(x, async_op=True) if late else work).wait()
 
 dumps = Path(folder.name, "dumps")
 dumps.mkdir()
@@ -277,8 +277,8 @@ assert "keeps rank 2 from making that call" in said
 # | And if the watchdog itself hangs? | `TORCH_NCCL_ENABLE_MONITORING=1`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | nothing, but the job ends | [1] |
 # | What did each rank call last? | `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, `TORCH_FR_BUFFER_SIZE` (2,000 calls); then `python -m course_lib.watch --read /shared/dumps`, or `torchfrtrace` | which rank lacks which call | [1], [2] |
 # | Which communicator lags, now? | `ncclras -v` on a node of the job: it asks NCCL's threads at localhost:28028 (`NCCL_RAS_ADDR`), since NCCL 2.24 | ranks that are silent, or some calls behind | [3] |
-# | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'pgrep -f train.py \| xargs -n1 py-spy dump --pid'` | each process's stack; loader workers are processes of their own, and among them; `--native` shows C++ and CUDA calls | [4] |
-# | Is it the machine? | `dmesg -T \| grep Xid` (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
+# | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'for p in $(pgrep -f train.py); do py-spy dump --pid $p; done'` | the stack of each process, those of the loader's workers among them; `--native` shows the calls in C++, too | [4] |
+# | Is it the machine? | `dmesg -T`, lines with "Xid" (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
 # | Which pair of nodes? | a preflight before the job: a short all_reduce on each pair of nodes, timed (`all_reduce_perf` of nccl-tests) | the node in all slow pairs | [7] |
 # | How to go on without it? | `sbatch --exclude=node17 …`; whoever runs the cluster drains it (`scontrol update`, `kubectl cordon`) | | [8] |
 #
