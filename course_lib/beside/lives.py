@@ -25,7 +25,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
@@ -203,16 +203,15 @@ class Watch:
             _let_grow(most, signal.SIG_DFL)
 
     def meet(self, neighbour: Path) -> None:
-        """It is saved by a process that is gone when this one goes on. If that waits for this save,
-        at a lock, it gives up."""
-        if os.fork() == 0:
-            try:
-                signal.alarm(2)
-                self.saving = False
-                self.answer(str(neighbour)).save(self.life.states[2])
-            finally:
-                os._exit(0)
-        os.wait()
+        """It is saved meanwhile, as another rank would. If that waits for this save, at a lock, or
+        fails, what is found afterwards tells. In this process: a graded one may start no other."""
+        self.saving = False
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.alarm(2)
+        with suppress(Exception):
+            self.answer(str(neighbour)).save(self.life.states[2])
+        signal.alarm(0)
+        self.saving = True
 
     def look(self) -> dict[int, tuple[int, int]]:
         """By inode what changes when a file is written."""
@@ -280,6 +279,10 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
     except BaseException as error:
         watch.saving = False
         yield {"error": f"{type(error).__name__}: {error}"[:300], "reads": sorted(watch.reads)}
+
+
+def _give_up(_number: int, _frame: Any) -> NoReturn:
+    raise TimeoutError
 
 
 def which(found: Any, states: list[dict]) -> str:
