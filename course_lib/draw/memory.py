@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MultipleLocator
 
 from course_lib.draw.style import COLLECTIVE, WAITING, Picture, drawn, size, table
 from course_lib.trace import Curve, Run
 
-Shown = Callable[[float], str]  # bytes in words
 _LETTERS = 110  # that fit beside one another
 _NOTHING = "no memory was counted: see count_memory"
 
@@ -37,15 +37,17 @@ def memory(
         raise ValueError("memory() without a run: give what run() or simulate() returned")
     names = [*titles, *[""] * (len(runs) - len(titles))]
     curves = [_chosen(run, rank) for run in runs]
-    texts = [
-        f"{name}:\n{_text(curve, shown)}" if name else _text(curve, shown)
-        for name, curve in zip(names, curves, strict=True)
-    ]
+    panels = [*zip(names, curves, strict=True)]
+    texts = [f"{name}:\n{_text(curve, shown)}".removeprefix(":\n") for name, curve in panels]
     picture = Picture(1.9 * len(runs) + 0.5, "\n".join(texts))
     most = max((nbytes for curve in curves for _, nbytes, _ in curve), default=1)
-    for place, (name, curve) in enumerate(zip(names, curves, strict=True)):
+    for place, (name, curve) in enumerate(panels):
         axes = picture.add_subplot(len(runs), 1, place + 1, title=name, ylim=(0, 1.4 * most))
         _draw_curve(axes, curve, shown)
+        if unit:  # a tick at each whole number of them, or at every second one
+            axes.yaxis.set_major_locator(
+                MultipleLocator(unit[1] * max(1, round(most / unit[1] / 4)))
+            )
     picture.axes[-1].set_xlabel("operators that made or freed a tensor")
     picture.caption(caption)
     return picture
@@ -54,9 +56,8 @@ def memory(
 def _chosen(run: Run, rank: int | None) -> Curve:
     """The curve of a rank, or of the first of those whose peak is highest."""
     curves = run.trace.memory
-    if rank is not None:
-        return curves.get(rank, [])
-    return max(curves.values(), key=_peak, default=[])
+    chosen = curves.values() if rank is None else [curves.get(rank, [])]
+    return max(chosen, key=_peak, default=[])
 
 
 def _peak(curve: Curve) -> int:
@@ -72,17 +73,15 @@ def _stretches(curve: Curve) -> Iterator[tuple[str, int, Curve]]:
         first += len(part)
 
 
-def _text(curve: Curve, shown: Shown) -> str:
+def _text(curve: Curve, shown: Callable[[float], str]) -> str:
     if not curve:
         return _NOTHING
-    rows = [
-        [name or "outside", shown(_peak(part)), shown(part[-1][1])]
-        for name, _, part in _stretches(curve)
-    ]
+    parts = _stretches(curve)
+    rows = [[name or "outside", shown(_peak(p)), shown(p[-1][1])] for name, _, p in parts]
     return table(["span", "peak", "at its end"], rows)
 
 
-def _draw_curve(axes: Axes, curve: Curve, shown: Shown) -> None:
+def _draw_curve(axes: Axes, curve: Curve, shown: Callable[[float], str]) -> None:
     """The staircase, with a band for every second span, and the peak's number."""
     if not curve:
         axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, ha="center", va="center")

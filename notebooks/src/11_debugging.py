@@ -26,6 +26,7 @@
 # The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
 
 # %% id="11-1fe1f5"
+import io
 import os
 import re
 import socket
@@ -35,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,6 +48,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
 from course_lib.beside.suspect import RIGHT, WRONG, Suspect
+from course_lib.watch.cli import main
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -75,7 +78,7 @@ assert minutes == 30
 # * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and gives up on those that stand still after three seconds. Starting takes most of the time: each torchrun and each rank imports torch.
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.) Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -139,15 +142,15 @@ def listen(started, patience, word=None):
     return after, first
 
 # %% id="11-858dcf"
-plain, patience = {name: start(name) for name in scripts}, [3, 60, 3]  # one ends by itself
+plain = {"evaluation": start("evaluation"), "batches": start("batches")}
 with ThreadPoolExecutor() as threads:
-    heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
+    heard = dict(zip(plain, threads.map(listen, plain.values(), [3, 60]), strict=True))
 for name, (after, seconds) in heard.items():
     print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
-assert [seconds is None for _, seconds in heard.values()] == [True, False, True]
+assert [seconds is None for _, seconds in heard.values()] == [True, False]
 
 # %% [markdown] id="11-a5a856"
-# Two of the jobs say nothing at all, and would not for 30 minutes. Then a rank's patience ends, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
+# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
 #
 # ## The same jobs, watched
 #
@@ -194,12 +197,12 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 #
 # ## An incident on two machines, from start to end
 #
-# incident.py trains on four ranks, two on each of two machines. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 2 alone, which goes on to the average of the losses while the other three average gradients.
+# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all four ranks; without it, each knows its own two.
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own.
 #
 # ```text
-# torchrun --nnodes=2 --node-rank=0 --nproc-per-node=2 --master-addr=… --master-port=… \
+# torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
 #     -m course_lib.watch --end --keep /shared/logs incident.py     # the other machine: --node-rank=1
 # ```
 
@@ -207,7 +210,7 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 scripts["incident"] = begin + '''
 model = nn.Linear(4, 1)
 for step in range(3):
-    sample = torch.full((8, 4), -1.0 if (rank, step) == (2, 1) else 2.0)
+    sample = torch.full((8, 4), -1.0 if (rank, step) == (1, 1) else 2.0)
     loss = model(sample.log()).square().mean()
     if loss.isfinite():
         loss.backward()
@@ -222,7 +225,7 @@ kept = Path(folder.name, "logs")
 with socket.create_server(("localhost", 0)) as free:
     meet = "--master-addr=localhost", f"--master-port={free.getsockname()[1]}"
 both = [start("incident", *watch, "--end", f"--keep={kept}",
-              where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2", *meet])
+              where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", *meet])
         for node in range(2)]
 codes = [job.wait(timeout=90) for _, job in both]
 assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
@@ -231,32 +234,36 @@ assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
 # Whichever machine has seen it first has told it, and ended the job. The logs are in the folder. `--read` compares them afterwards, on any machine that sees the folder (or several: `--read FOLDER FOLDER`, where nothing is shared).
 
 # %% id="11-cce4b6"
-after = subprocess.run([sys.executable, *watch, "--read", kept], capture_output=True, text=True)
-print(after.stdout)
-assert "rank 2" in after.stdout and "incident.py, line 14" in after.stdout
+def read_logs(folder):
+    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
+    with redirect_stdout(io.StringIO()) as said:
+        main(["--read", str(folder)])
+    return said.getvalue()
+
+print(said := read_logs(kept))
+assert "rank 1" in said and "incident.py, line 14" in said
 
 # %% [markdown] id="11-ef7815"
-# So it ends with a line of the script and a rank, and the question that is left is why *rank 2's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+# So it ends with a line of the script and a rank, and the question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
 #
 # Nobody had started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank. `--read` reads its dumps, too. Here three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
 
 # %% id="11-9b641d"
 def leaves_one_out(folder):
-    rank, x = dist.get_rank(), torch.ones(4)
+    rank, x, late = dist.get_rank(), torch.ones(4), dist.get_rank() == 2
     dist.all_reduce(x)
-    work = None if rank == 2 else dist.all_reduce(x, async_op=True)
+    work = late or dist.all_reduce(x, async_op=True)
     Path(folder, f"fr_{rank}").write_bytes(_dump_fr_trace(True, True, False))
     while len(os.listdir(folder)) < 3:
         time.sleep(0.01)
-    (work or dist.all_reduce(x, async_op=True)).wait()
+    (dist.all_reduce(x, async_op=True) if late else work).wait()
 
 dumps = Path(folder.name, "dumps")
 dumps.mkdir()
 run(leaves_one_out, str(dumps), world_size=3, record=False)
-after = subprocess.run([sys.executable, *watch, "--read", dumps], capture_output=True, text=True)
-print(re.sub(r"  +\S+, line \d+.*", "", after.stdout))
+print(said := read_logs(dumps))
 folder.cleanup()
-assert "keeps rank 2 from making that call" in after.stdout
+assert "keeps rank 2 from making that call" in said
 
 # %% [markdown] id="11-13d5da"
 # ## For the night
@@ -270,8 +277,8 @@ assert "keeps rank 2 from making that call" in after.stdout
 # | And if the watchdog itself hangs? | `TORCH_NCCL_ENABLE_MONITORING=1`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | nothing, but the job ends | [1] |
 # | What did each rank call last? | `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, `TORCH_FR_BUFFER_SIZE` (2,000 calls); then `python -m course_lib.watch --read /shared/dumps`, or `torchfrtrace` | which rank lacks which call | [1], [2] |
 # | Which communicator lags, now? | `ncclras -v` on a node of the job: it asks NCCL's threads at localhost:28028 (`NCCL_RAS_ADDR`), since NCCL 2.24 | ranks that are silent, or some calls behind | [3] |
-# | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'pgrep -f train.py \| xargs -n1 py-spy dump --pid'` | each process's stack; loader workers are processes of their own, and among them; `--native` shows C++ and CUDA calls | [4] |
-# | Is it the machine? | `dmesg -T \| grep Xid` (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
+# | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'for p in $(pgrep -f train.py); do py-spy dump --pid $p; done'` | the stack of each process, those of the loader's workers among them; `--native` shows the calls in C++, too | [4] |
+# | Is it the machine? | `dmesg -T`, lines with "Xid" (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
 # | Which pair of nodes? | a preflight before the job: a short all_reduce on each pair of nodes, timed (`all_reduce_perf` of nccl-tests) | the node in all slow pairs | [7] |
 # | How to go on without it? | `sbatch --exclude=node17 …`; whoever runs the cluster drains it (`scontrol update`, `kubectl cordon`) | | [8] |
 #
