@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked, over_budget
 from course_lib.beside.driven import BothWays
-from course_lib.beside.sharded import Clipping, Layers, Optimizing
+from course_lib.beside.sharded import ALL_ZERO, Clipping, Layers, Optimizing
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
 from course_lib.checks.compare import ANYTHING, COUNTED, same
@@ -72,6 +72,7 @@ MADE: dict[str, tuple[dict[str, Any], int]] = {
     "Adam amsgrad": ({"amsgrad": True}, 3),
 }
 NONE_SOMEWHERE, NONE_ANYWHERE = "None on some rank", "None on all ranks"
+ZERO_ANYWHERE = "zero on all ranks"
 GENERATOR = {"params": "a generator"}
 
 
@@ -163,6 +164,8 @@ def a_step(case: Case, rank: int) -> tuple[Optimizing]:
         seeds.append([case.random(step, k, rank).randrange(1 << 31) for k in range(len(params))])
         if {NONE_ANYWHERE: step == 1, NONE_SOMEWHERE: is_last}.get(o.get("gradient", "")):
             seeds[-1][0] = None
+        if step == 1 and o.get("gradient") == ZERO_ANYWHERE:
+            seeds[-1][0] = ALL_ZERO
     options = {"lr": 0.125} | MADE[o["make"]][0]
     return (Optimizing(params, o["make"].split()[0], options, seeds, "params" in o),)
 
@@ -227,6 +230,7 @@ exercise(
         **dict.fromkeys(["shapes", "make"]),
         NONE_SOMEWHERE: "a gradient is None on some rank. It counts as zero, with the same calls.",
         NONE_ANYWHERE: "a gradient is None on all ranks. The parameter and its state stay.",
+        ZERO_ANYWHERE: "a gradient is zero on all ranks. It is there: averages go on with it.",
         "a generator": "params is a generator. It can be gone through once.",
         "a remainder": LEFT_OVER,
         "two dtypes": "parameters have two dtypes. One flat tensor has one.",
@@ -248,6 +252,7 @@ exercise(
         optimizing(2, "2x4 4", none=NONE_SOMEWHERE),
         optimizing(2, "4 4", none=NONE_ANYWHERE),
         optimizing(3, "4 5", "Adam", none=NONE_ANYWHERE),
+        optimizing(2, "4 4", "Adam", none=ZERO_ANYWHERE),
         optimizing(4, f"{rng.randrange(3, 9)}x{rng.randrange(5, 9)} 7 6", "AdamW"),
         optimizing(5, "9x3 11", options=GENERATOR),
         optimizing(2, "40x60 50x50 101", "Adam"),

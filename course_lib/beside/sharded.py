@@ -31,6 +31,9 @@ def positive(seed: int, like: Tensor) -> Tensor:
     return torch.empty_like(like).copy_(torch.randint(1, 9, like.shape, generator=source))
 
 
+ALL_ZERO = -1  # in place of a seed: the gradient of a layer that nothing reaches
+
+
 @dataclass(repr=False, eq=False)
 class Optimizing(Noted):
     """Steps of an optimizer, each with gradients that ``seeds`` draw: by step, by parameter, None
@@ -76,8 +79,10 @@ class Optimizing(Noted):
         return arrays, [parameter.grad is None for parameter in self.params]
 
     def gradient(self, step: int, number: int) -> Tensor | None:
-        seed = self.seeds[step][number]
-        return None if seed is None else positive(seed, self.params[number])
+        seed, parameter = self.seeds[step][number], self.params[number]
+        if seed == ALL_ZERO:
+            return torch.zeros_like(parameter)
+        return None if seed is None else positive(seed, parameter)
 
     def notes(self, step: int, values: Iterable[Tensor], gone: Iterable[bool]) -> None:
         for number, (value, is_gone) in enumerate(zip(values, gone, strict=True), 1):
