@@ -202,6 +202,15 @@ def everything(made: nn.Module) -> Tensors:
     return [(name, t.detach()) for name, t in named]
 
 
+def saved(made: nn.Module) -> Tensors:
+    kept = made.state_dict()
+    return [(name, t) for name, t in everything(made) if name in kept]
+
+
+def buffers_first(made: nn.Module) -> Tensors:
+    return [*made.named_buffers(), *made.named_parameters()]
+
+
 def trained(made: nn.Module) -> Tensors:
     frozen = {name for name, p in made.named_parameters() if not p.requires_grad}
     return [(name, t) for name, t in everything(made) if name not in frozen]
@@ -335,6 +344,10 @@ exercise(
         "trained-only": "A frozen parameter is part of the model as well, and one of them differs.",
         "state-dict-order": "state_dict() lacks the buffers that are not saved with the model, and "
         "goes layer by layer. Asked for are all parameters, and then all buffers.",
+        "saved-only": "Buffers that are not saved with the model are part of it as well. One of "
+        "them differs here, and state_dict() lacks it.",
+        "buffers-first": "Buffers are looked at before parameters. Asked for are all parameters, "
+        "and then all buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
         "neighbours": "Each rank is compared with its neighbour, and where one parts, so does the "
         "next one that has not. Asked for is who differs from rank 0.",
@@ -365,6 +378,8 @@ exercise(
         "through-float32": {"sees": lambda t: bits(t.float())},
         "parameters-only": {"tensors": lambda made: [*made.named_parameters()]},
         "state-dict-order": {"tensors": lambda made: [*made.state_dict().items()]},
+        "saved-only": {"tensors": saved},
+        "buffers-first": {"tensors": buffers_first},
         "trained-only": {"tensors": trained},
         "one-rank-asked": [
             {"asked": lambda n: range(1, min(n, 2))},
