@@ -85,7 +85,7 @@ MOST = {
     "gradients": 400,
     "beside": 1180,
     "checks": 1800,
-    "copies, doctor, jobs": 760,
+    "copies, doctor, jobs": 810,
     "course_exercises shared": 330,
     "course_staff/authoring": 560,
     "course_staff/grading": 2450,
