@@ -29,12 +29,10 @@ SUMS = "reduce", "gather", "all_to_all", "send"  # calls of which a sum can be m
 
 
 def carried(play: Play, rank: int, *ops: str) -> list[Event]:
-    """This rank's calls that may carry gradients; DDP broadcasts weights when it is made."""
-    return [
-        e
-        for e in play.trace.of(rank)
-        if str(e.dtype).startswith(("float", "bfloat")) and any(op in e.op for op in ops)
-    ]
+    """This rank's calls that may carry gradients, in their dtype: metrics may travel in another.
+    DDP broadcasts weights when it is made."""
+    mine = (e for e in play.trace.of(rank) if e.dtype == play.case.dtype)
+    return [e for e in mine if any(op in e.op for op in ops)]
 
 
 def in_numbers(calls: list[Event]) -> int:
@@ -219,14 +217,11 @@ exercise(
         (4, rng.choice((25, 26, 27)), "four layers", 2, 3, 6),
         (5, rng.randrange(21, 25), "two layers", 2, 2, 3),
     ),
-    sturdy=lambda rng: trainings(
-        (1, 11, "two layers", 2, 4, 5),
-        (8, 37, "two layers", 2, 2, 6),
-        (3, 2, "two layers", 2, 16, 2),
-        (2, 9, "first layer frozen", 2, 2, 3),
-        (2, 18, "dropout", 3, 2, 8),
-        (2, 12, "buffers", 2, 3, 9),
-    ),
+    sturdy=lambda rng: [
+        *trainings((1, 11, "two layers", 2, 4, 5), (8, 37, "two layers", 2, 2, 6)),
+        *trainings((3, 2, "two layers", 2, 16, 2), (2, 9, "first layer frozen", 2, 2, 3)),
+        *trainings((2, 18, "dropout", 3, 2, 8), (2, 12, "buffers", 2, 3, 9)),
+    ],
     special=chunked,
     free=["grad", "flag"],
     tolerance=ROUNDING,
@@ -365,14 +360,9 @@ exercise(
     accumulate,
     inputs=accumulating,
     words=WORDS,
-    core=lambda rng: norms(
-        (2, 2, 100.0),
-        (2, 2, 0.1),
-        (3, 3, 0.05),
-        (3, 4, 9.0),
-        (4, 3, 0.2),
-        (5, 2, 0.1),
-    ),
+    core=lambda rng: [
+        *norms((2, 2, 100.0), (2, 2, 0.1), (3, 3, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)),
+    ],
     sturdy=lambda rng: [
         *norms((1, 3, 0.1), (crowd(rng), 2, 0.1), (3, 1, 0.1)),
         *norms((3, 2, 0.1), dtype="float64"),
@@ -411,10 +401,9 @@ exercise(
     mistakes={
         "unscaled": {"own_gradient": lambda parts, norm: len(parts) * parts.sum(0)},
         "divided-again": [{"divided_before": True}, {"divided_after": True}],
-        "only-last": [
-            {"own_gradient": lambda parts, norm: parts[-1]},
-            {"own_gradient": lambda parts, norm: len(parts) * parts[-1]},
-        ],
+        "only-last": each(
+            own_gradient=(lambda parts, norm: parts[-1], lambda parts, norm: len(parts) * parts[-1])
+        ),
         "clips-too-soon": [
             {"own_gradient": lambda parts, norm: clip(parts.sum(0), norm), "clips": never},
             {"own_gradient": clip_each},

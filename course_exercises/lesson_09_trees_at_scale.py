@@ -296,26 +296,13 @@ exercise(
     quickest,
     inputs=lambda case, rank: tuple(case.options.values()),
     core=lambda rng: [
-        *of_networks(
-            (4, 2, 1.0, 1.0),
-            (64, 8, 1.0, 1e-6),
-            (64, 1000, 1.0, 1e-4),
-            (5, 1, 1.0, 0.2),
-            (64, 1000, 1.0, 1.0),
-            (1000, 1000, 1.0, 2e-6),
-            (3, 1, 1.0, 0.9),
-            (3, 3, 3.0, 0.7),
-            (8, 1, 1.0, 0.05),
-            (8, 1, 1.0, 0.15),
-            (3, 2, 3.0, 1.0),
-            (6, 1, 1.0, 0.55),
-        ),
+        *of_networks((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
+        *of_networks((5, 1, 1.0, 0.2), (64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6)),
+        *of_networks((3, 1, 1.0, 0.9), (3, 3, 3.0, 0.7), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15)),
+        *of_networks((3, 2, 3.0, 1.0), (6, 1, 1.0, 0.55)),
         *of_networks(*sorted(networks(rng, 20))),
     ],
-    sturdy=lambda rng: of_networks(
-        *sorted(nothing_on_the_way(rng)),
-        (1024, 1 << 30, 5e-6, 4e-11),
-    ),
+    sturdy=lambda rng: of_networks(*sorted(nothing_on_the_way(rng)), (1024, 1 << 30, 5e-6, 4e-11)),
     rules=[rules.without_a_word],
     in_ranks=False,
     words=NOTHING_TO_SEND,
@@ -473,11 +460,9 @@ exercise(
         "across-only": {"in_sum": lambda rank, g, n: range(rank % g, n, g)},
         "leaders-know": {"in_sum": lambda rank, g, n: [rank] if rank % g else range(n)},
         "not-gathered": {"own_share_alone": True},
-        "divided": [
-            {"divisor": lambda nodes, g: nodes},
-            {"divisor": lambda nodes, g: g},
-            {"divisor": lambda nodes, g: nodes * g},
-        ],
+        "divided": each(
+            divisor=(lambda nodes, g: nodes, lambda nodes, g: g, lambda nodes, g: nodes * g)
+        ),
     },
     diagnoses={
         "strided": strided,

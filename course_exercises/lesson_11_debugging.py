@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ from course_lib.errors import CourseError, Deadlock, RankFailed
 HOW = "all_reduce"  # the name of an option
 (KEEPS, REST, TIMES, MISSING, NEW, FLOATS, STALE, LARGEST, OVER) = WRONG
 OWN, BACKWARDS = "torch's own", "gathers, adds from the last rank on"
+NOWHERE: dict[int, str] = {}
+CHANGE = {REST, TIMES, FLOATS, STALE, OVER}  # each rank's tensor is changed, and is wrong
 SEEN_ALIKE = {MISSING, LARGEST, STALE, FLOATS, OVER}  # all ranks have the same, and it is wrong
 ALWAYS, MORE, SEVERAL = range(1, 9), range(2, 9), range(3, 9)  # ranks, where a mistake is made
 SUSPECTS: dict[str, str | None] = {
@@ -49,11 +53,12 @@ def judged(
     refuses: Collection[str] = (),
     outcome: str = PASSES,
     when: Collection[int] = ALWAYS,
+    on: Mapping[int, str] = NOWHERE,
 ) -> None:
     """The test fails for each wrong one, and comes through for each right one. The rest are
-    mistakes."""
+    mistakes; ``on`` names one more that passes on so many ranks."""
     how = given[0][0].how
-    turned = how in passes or how in refuses
+    turned = how in passes or how in refuses or on.get(len(given)) == how
     through = (how in RIGHT) is not (turned and len(given) in when)
     for (suspect,) in given:
         suspect.says(outcome if through else FAILS)
@@ -95,19 +100,23 @@ exercise(
         "swallowed": "With a wrong all_reduce a rank leaves the test early, without an error, and "
         "the others go on. A rank that has found something wrong has to raise.",
         "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
+        "unlike-inputs": "Ranks give one call tensors of different shapes or dtypes. Only the "
+        "numbers may differ between ranks. (Or does a rank skip a call?)",
         "never-called": "The test never calls the function that it is given.",
         "expects-new": "The right ones fail, and the one that returns a new tensor passes. "
         "all_reduce works in place.",
-        "always-fails": "The test fails for right ones as well. Is what it expects made before the "
-        "call, from a copy, and for this number of ranks? Can its dtype hold the sum? Does it look "
-        "at the argument, as nothing is returned?",
+        "always-fails": "Right ones fail as well. Is what it expects made from copies, before the "
+        "call? Can its dtype hold the sum? Does it look at x, as nothing is returned?",
         "last-bits": "It refuses a right one that adds in another order. The last bits of floats "
         "depend on that order: compare small integers, or allow for a tolerance.",
-        "one-world": "It comes through for one number of ranks alone, whatever it is given. Is "
-        "that number written down in it?",
-        "never-fails": "No wrong one is caught. What is compared with what, and when was each of "
-        "them made? A name is no copy: x may be the very tensor that has changed. And what the "
-        "function itself has computed, twice, is wrong twice in the same way.",
+        "one-world": "For some numbers of ranks it refuses right ones, for others it does not. Is "
+        "a number of ranks written down in it? Does it ask for a change where one rank has none? "
+        "Or does the sum of more ranks no longer fit the dtype? (int8 ends at 127.)",
+        "never-fails": "No wrong one is caught. Can the assertion fail at all? (A tuple is true: "
+        "assert (x, 'text') never fails.) Is x compared with itself, under another name? Or with "
+        "what the function has computed a second time, wrong in the same way?",
+        "only-changed": "It is caught that a tensor stays as it was, and nothing else. A wrong sum "
+        "is a change, too: with which numbers could you compare it?",
         "only-alike": "It is caught that ranks have different tensors, and nothing else. All "
         "ranks can have the same wrong numbers: with what does each compare its own?",
         **{f"past-{n}": f"What gets past: {text}" for n, text in enumerate(SUSPECTS.values(), 1)},
@@ -118,9 +127,13 @@ exercise(
         "never-called": {"passes": WRONG, "outcome": NEVER},
         "expects-new": {"passes": [NEW], "refuses": RIGHT},
         "always-fails": ways(ALWAYS, MORE, refuses=RIGHT),
-        "one-world": ways([1, 3, 4], [1, 2, 4], refuses=RIGHT),
+        "one-world": ways([1, 3, 4], [1, 2, 4], [3, 4], [1, 4], [4], [1], refuses=RIGHT),
         "last-bits": {"refuses": [BACKWARDS], "when": SEVERAL},
         "never-fails": {"passes": WRONG},
+        "only-changed": [
+            {"passes": CHANGE, "on": {3: MISSING}},
+            {"passes": CHANGE | {LARGEST}, "on": {3: MISSING}},
+        ],
         "only-alike": [{"passes": SEEN_ALIKE}, {"passes": SEEN_ALIKE - {OVER}}],
         **{f"past-{n}": ways(ALWAYS, [2], SEVERAL, passes=[how]) for n, how in enumerate(WRONG, 1)},
         "refused": [
@@ -133,6 +146,7 @@ exercise(
     diagnoses={
         "returns-verdict": found("ReturnsFalse"),
         "uses-returned": says("NoneType"),
+        "unlike-inputs": says("agree on the shape", "agree on the dtype"),
         "another-error": of_a_wrong_one(RankFailed),
         "swallowed": of_a_wrong_one(Deadlock),
         "asserts-before": lambda p: BEFORE in p.caught,
@@ -144,7 +158,9 @@ exercise(
 
 DIFFERS, BY, SALT = "differs", "by", "hash of text"  # names of options
 SIGN, LAST_BIT, SWAPPED, MIDDLE = "a zero's sign", "a last bit", "two numbers swapped", "one number"
-A_NAN, SALTED = "nothing, with a NaN", "another in each process"
+A_NAN, NAN_BITS, SALTED = "nothing, with a NaN", "a NaN's bits", "another in each process"
+CHECKSUM = "numbers, not their checksum"  # adler32 and crc32 of these four are equal
+UNEQUAL = "c909a43fd173a83f0dc54c3f9cfd4a3f", "19dc3c3fcedbaa3fab0f9d3f00fa8e3f"
 Tensors = list[tuple[str, Tensor]]
 Place = tuple[str, int] | None
 
@@ -169,6 +185,11 @@ def change(t: Tensor, by: str, here: bool) -> None:
         flat[:2] = flat[:2].flip(0)
     elif by == MIDDLE and here:
         flat[len(flat) // 2] += 1
+    elif by == CHECKSUM:
+        flat = torch.frombuffer(bytearray.fromhex(UNEQUAL[here]), dtype=flat.dtype)
+    elif by == NAN_BITS:
+        flat[0] = torch.nan
+        flat.view(torch.int32)[0] += here
     elif by == LAST_BIT and here:
         flat = torch.nextafter(flat, torch.full_like(flat, torch.inf))
     elif here:
@@ -258,8 +279,8 @@ exercise(
         LAST_BIT: "the last bits differ. Bit-equal is asked for.",
         SWAPPED: "two numbers have changed places. Their sum is what it was.",
         MIDDLE: "one number of a large tensor differs. How much of it is looked at?",
-        A_NAN: "there is a NaN, the same on all ranks. It is not equal to itself, but its bits "
-        "are.",
+        A_NAN: "there is a NaN, the same on all ranks: its bits are equal.",
+        **dict.fromkeys([NAN_BITS, CHECKSUM]),
         SALTED: "hash() is another one in each process, as under torchrun.",
     },
     core=lambda rng: [
@@ -283,6 +304,8 @@ exercise(
         *part("buffers", "", 1, crowd(rng)),
         *part("one layer", "linear.weight@1", 2, by=SIGN),
         *part("one layer", "", 2, by=A_NAN),
+        *part("one layer", "linear.bias@1", 2, by=NAN_BITS),
+        *part("one layer", "linear.weight@1", 2, by=CHECKSUM),
         *part("an empty weight", "second.weight@1", 2),
         *part("two layers", "second.bias@1", 2, dtype="bfloat16"),
         *part("two layers", "second.weight@1", 2, layout="transposed", by=SWAPPED),
@@ -291,16 +314,18 @@ exercise(
     ],
     budget=[gives_little],
     hints={
-        "salted-hash": "Python's hash() of text and bytes is salted: it is another one in each "
-        "process that is started anew, as torchrun does it. hashlib's digests are the same "
-        "everywhere.",
+        "salted-hash": "Python's hash() of text and bytes is salted, and so differs between the "
+        "processes that torchrun starts. hashlib's digests are the same everywhere.",
         "local": "Ranks come to different answers. What one of them has found has to reach all.",
         "own-for-rank-0": "Each rank compares the others with itself, and so the answers differ. "
         "Rank 0's tensors are what all are compared with, on every rank.",
         "nan-differs": "A NaN is not equal to itself, but its bits are.",
+        "nan-bits": "Two NaN with other bits pass for equal: as text, or as what replaces them, "
+        "all of them are one.",
+        "checksum": "A checksum (adler32, crc32) finds a faulty line, and other numbers can have "
+        "the same one. hashlib.sha256 is a digest: no two inputs with an equal one are known.",
         "zero-sign": "0.0 and −0.0 are equal as numbers, and have other bits.",
-        "as-text": "A large tensor's text leaves out most of its numbers, and has four digits of "
-        "each.",
+        "as-text": "Text has four digits of each number, and of a large tensor a few numbers.",
         "sums": "Sums can be equal where the numbers are not: two have changed places, one is up "
         "and another down.",
         "tolerance": "Numbers that differ in the last bit pass for equal. Bit-equal is asked for.",
@@ -308,24 +333,19 @@ exercise(
         "wider dtype, nor large integers.",
         "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
         "trained-only": "A frozen parameter is part of the model as well, and one of them differs.",
-        "saved-only": "A buffer that is not saved with the model (persistent=False) is not in its "
-        "state_dict; here one differs.",
-        "state-dict-order": "state_dict() goes through the layers, and through the buffers of "
-        "each. Asked for are all parameters first, and then the buffers.",
-        "buffers-first": "Parameters come first, and then the buffers.",
+        "state-dict-order": "state_dict() lacks the buffers that are not saved with the model, and "
+        "goes layer by layer. Asked for are all parameters, and then all buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
         "neighbours": "Each rank is compared with its neighbour, and where one parts, so does the "
         "next one that has not. Asked for is who differs from rank 0.",
         "as-one": "One digest of all tensors tells that some differ, and not which: here the name "
         "is that of the first one, whatever differs.",
+        "another-rank": "The tensor is right, and the rank is not. Asked for is the lowest that "
+        "differs from rank 0, counted from 0.",
         "rank-before-name": "Asked for are a name and a rank, in this order.",
-        "another-rank": "The tensor is right, and the rank is not. It is the lowest one that is "
-        "not as rank 0, counted from 0.",
-        "highest-rank": "Several ranks differ in that tensor; asked for is the lowest of them.",
         "by-rank": "Of several tensors that differ, the first in order is asked for, whichever "
         "rank it is on.",
         "last-tensor": "Several tensors differ. Asked for is the first of them.",
-        "blames-rank-0": "The others are compared with rank 0, and so none of them is it.",
         "sends-tensors": "More bytes travel than digests need: 32 of them tell whether two tensors "
         "are equal.",
     },
@@ -334,6 +354,10 @@ exercise(
         "local": {"by_each": lambda me: {"asked": lambda n: range(me, me + 1)}},
         "own-for-rank-0": {"by_each": lambda me: {"asked": range, "against": lambda r, n: me}},
         "nan-differs": {"sees": lambda t: [float(v) for v in t.flatten()]},
+        "nan-bits": {"sees": lambda t: repr(t.tolist())},
+        "checksum": each(
+            sees=(lambda t: zlib.adler32(bytes(bits(t))), lambda t: zlib.crc32(bytes(bits(t))))
+        ),
         "zero-sign": {"sees": lambda t: [v + 0 if v == v else "NaN" for v in t.flatten().tolist()]},
         "sums": {"sees": lambda t: t.double().sum().item()},
         "as-text": {"sees": str},
@@ -341,35 +365,22 @@ exercise(
         "through-float32": {"sees": lambda t: bits(t.float())},
         "parameters-only": {"tensors": lambda made: [*made.named_parameters()]},
         "state-dict-order": {"tensors": lambda made: [*made.state_dict().items()]},
-        "buffers-first": {
-            "tensors": lambda made: sorted(everything(made), key=lambda x: "counts" not in x[0])
-        },
         "trained-only": {"tensors": trained},
-        "saved-only": {
-            "tensors": lambda made: [x for x in everything(made) if "cache" not in x[0]]
-        },
         "one-rank-asked": [
             {"asked": lambda n: range(1, min(n, 2))},
             {"asked": lambda n: range(max(n - 1, 1), n)},
-            {
-                "asked": lambda n: range(max(n - 1, 1), n),
-                "told": lambda differ: first_one(differ, lambda ranks: 1),
-            },
         ],
         "neighbours": [
             {"asked": range, "against": lambda r, n: (r - 1) % n},
             {"against": lambda r, n: r - 1, "told": lambda differ: first_one(differ, max)},
         ],
         "as-one": {"tensors": as_one},
-        "highest-rank": {"told": lambda differ: first_one(differ, max)},
+        "another-rank": each(
+            told=[partial(first_one, which=w) for w in (max, lambda r: 0, lambda r: 1)]
+        ),
         "rank-before-name": {"told": lambda differ: first_one(differ)[::-1]},
-        "another-rank": [
-            {"told": lambda differ: first_one(differ, lambda ranks: 1)},
-            {"told": lambda differ: first_one(differ, lambda ranks: ranks[0] - 1)},
-        ],
         "by-rank": {"told": in_order_of_ranks},
         "last-tensor": {"told": lambda differ: first_one(dict([*differ.items()][::-1]))},
-        "blames-rank-0": {"told": lambda differ: first_one(differ, lambda ranks: 0)},
     },
 )
 
@@ -436,7 +447,6 @@ exercise(
         entered([0.0, 1.0]),
         entered([1.0, 0.0]),
         entered([0.0, 1.0, 4.0]),
-        entered([0.0, 2.0], [3.0, 2.5]),
         entered([0.0, 0.5, 2.0], [4.0, 2.5, 2.25]),
         entered([0.0, 1.0, 3.0], [5.0, 4.0, 3.5], [6.0, 7.0, 9.0]),
         drawn(rng, 4, 3),
@@ -462,9 +472,7 @@ exercise(
         "every-late-one": "Only the last one is waited for: nobody goes on when another comes.",
         "to-the-mean": "Divided by the number of ranks, or measured from the mean: but each of the "
         "others waits from its own entry, and all their waits are added up.",
-        "saved": "That is what would have been saved, had it come with the one before it. The "
-        "others have waited from their own entries.",
-        "runner-up": "Only one of the others is counted. All of them have waited.",
+        "only-one": "Only one of the others is counted. All of them have waited.",
         "all-from-the-first": "Not all have waited since the first came: each of the others waits "
         "from its own entry.",
         "since-the-start": "Nobody has waited since second 0: each of the others waits from its "
@@ -472,20 +480,18 @@ exercise(
         "counts": "That is in how many calls each rank is the last. Asked for are seconds.",
         "from-zero": "Times may be negative, as a clock has its zero anywhere.",
         "one-for-all": "Each call has a last rank of its own, and it pays for that call alone.",
-        "longest-wait": "Only the longest wait is counted. All the others have waited as well.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
         "last-time-only": "A rank can be the last in several calls, and all of them count.",
+        "by-call": "Place k of the list has call k's seconds. Asked for is a list by rank: whose "
+        "entry was the last?",
         "swapped": "calls[k] is one call, and calls[k][r] rank r's entry: here it is read as if "
         "calls[r] were one rank.",
         "tie": "Several ranks come last together. Then the lowest of them is the one that counts.",
     },
     mistakes={
         "who-waits": {"shares": lambda entries: entries.max() - entries},
-        "first-for-last": each(
-            blamed=[lambda entries, calls: entries.argmin()],
-            waited=(all_together, lambda entries: (entries - entries.min()).sum()),
-        ),
+        "first-for-last": {"blamed": lambda entries, calls: entries.argmin()},
         "every-late-one": each(
             shares=(
                 lambda entries: entries - entries.min(),
@@ -498,24 +504,18 @@ exercise(
             {"waited": lambda entries: all_together(entries) / len(entries)},
             {"waited": lambda entries: all_together(entries) / max(1, len(entries) - 1)},
         ],
-        "saved": {
-            "waited": lambda entries: entries.sort().values.diff()[-1:].sum() * (len(entries) - 1)
-        },
-        "runner-up": {"waited": lambda entries: entries.sort().values.diff()[-1:].sum()},
+        "only-one": each(
+            waited=(lambda e: e.sort().values.diff()[-1:].sum(), lambda e: e.max() - e.min())
+        ),
         "all-from-the-first": {"waited": lambda e: (e.max() - e.min()) * (len(e) - 1)},
         "since-the-start": each(waited=[lambda e: e.max() * (len(e) - 1), Tensor.max]),
         "counts": {"waited": lambda entries: 1.0},
-        "one-for-all": each(
-            blamed=[
-                lambda entries, calls: calls.argmax(1).bincount().argmax(),
-                lambda entries, calls: calls.sum(0).argmax(),
-            ]
-        ),
+        "one-for-all": {"blamed": lambda entries, calls: calls.argmax(1).bincount().argmax()},
+        "by-call": {"blamed": lambda e, calls: (calls == e).all(1).nonzero()[0, 0] % len(e)},
         "from-zero": {
             "blamed": lambda entries, calls: entries.clamp(min=0).argmax(),
             "waited": lambda entries: (entries.max().clamp(min=0) - entries).sum(),
         },
-        "longest-wait": {"waited": lambda entries: entries.max() - entries.min()},
         "since-the-last-call": {"taken": lambda calls: calls.diff(dim=0, prepend=0 * calls[:1])},
         "tie": [
             {"blamed": lambda entries, calls: len(entries) - 1 - entries.flip(0).argmax()},

@@ -72,7 +72,7 @@ def whole(play: Play) -> Iterator[Finding]:
         when = f"killed {death['when']}"
         if once not in (before, "state 1"):
             text = f"{when}: load() {says_of(once)}; {had}"
-            yield Finding(how_lost(seen["events"], death["when"]), text)
+            yield Finding(how_lost(seen, death), text)
         elif twice not in (once, "state 2"):
             had = f"after the first death it returned {once}" if once != "None" else had
             text = f"the next save, too, {when}: load() {says_of(twice)}; {had}"
@@ -89,14 +89,17 @@ def says_of(found: str) -> str:
     return found if found.startswith(("raises", "is killed", "does not")) else f"returns {found}"
 
 
-def how_lost(events: list[str], when: str) -> str:
+def how_lost(seen: dict[str, Any], death: dict[str, Any]) -> str:
     """By what the plain save does to the file that load reads."""
-    renamed = any(e.startswith("renames") and e.endswith("to state.pt") for e in events)
+    events, when = seen["events"], death["when"]
+    named = [e for e in events if e.startswith("renames") and e.endswith("to state.pt")]
     if "has written" in when and ("opens state.pt to write" in when or not events):
-        return "other-disk" if renamed else "onto-the-path"
+        return "other-disk" if named else "onto-the-path"
     if any(e.startswith(("removes state.pt", "renames state.pt")) for e in events):
         return "removes-first"
-    return "takes-unfinished" if renamed and "opens another file" in when else "lost"
+    if not named or death["half read"]:
+        return "takes-unfinished" if named else "lost"
+    return "unsynced" if {*named} & {*seen["grown"]} else "lost"
 
 
 def cleared(play: Play) -> Iterator[Finding]:
@@ -123,8 +126,17 @@ def refused(play: Play) -> Iterator[Finding]:
         elif one["found"]:
             kind = "hides-damage" if one["found"] == "None" else "takes-anything"
             yield Finding(kind, f"load() of a file that is {one['when']} returns {one['found']}")
-    if not seen.get("whole", True) or seen.get("other", "state 0") != "state 0":
+    if not seen.get("whole", True):
         yield Finding("neighbours", "a file of somebody else's in the folder has changed")
+    for one in seen.get("met", []):
+        ends = one["mine"], one["theirs"]
+        if ends[0] != "state 1" or ends[1] not in ("state 0", "state 2"):
+            text = (
+                f"another checkpoint, state.1, is saved just {one['when']}: then save() or load()"
+            )
+            said = f"{says_of(ends[0])}, and load() of state.1 {says_of(ends[1])}"
+            yield Finding("one-name", f"{text} {said}")
+            return
 
 
 BEFORE, NEVER = "a death in a later save", "a death in the first save"
@@ -147,15 +159,16 @@ HINTS = {
     "last, this file holds neither state. A copy helps only if load() turns to it.",
     "removes-first": "The old file is taken away before the new one has its name. Which call does "
     "both in one step?",
-    "takes-unfinished": "load() takes a file that is not finished. How can it tell?",
+    "takes-unfinished": "A file that load() reads was being written when the process died. Which "
+    "files does load() need? None of them may have its own name before it is whole.",
     "second-death": "One death is survived, and a second one is not: what the first has left is "
     "taken for whole. What does save() do with a file that a death has spoilt?",
     "next-save": "After a death the next save does not come through. It meets what the dead one "
     "has left: a file, a folder, a marker.",
     "lost": "At this moment neither the old state nor the new one can be found. What does load() "
     "look at, and in which order does it change?",
-    "unsynced": "A file may have its name before its bytes are on the disk: the system writes them "
-    "later. flush() and os.fsync() come before the name.",
+    "unsynced": "A file has its name before its bytes are on the disk: Python and the system write "
+    "them later. flush() and os.fsync() come before the name.",
     "piles-up": "Files stay behind. Which names does a save use, and which one removes what a "
     "killed one has left?",
     "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
@@ -167,6 +180,8 @@ HINTS = {
     "begins anew and writes over what could be mended.",
     "takes-anything": "What is loaded was never saved. What tells a checkpoint from another file?",
     "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
+    "one-name": "Two checkpoints in one folder write the same file. Ranks may save state.0 and "
+    "state.1 at one time: every file of a save needs the whole name of its path in its own.",
 }
 
 exercise(

@@ -21,10 +21,10 @@ from course_lib.beside.driven import BothWays
 from course_lib.beside.sharded import Clipping, Layers, Optimizing
 from course_lib.checks import rules
 from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
-from course_lib.checks.compare import ANYTHING, COUNTED
+from course_lib.checks.compare import ANYTHING, COUNTED, same
 from course_lib.checks.exercise import Finding, Play
 from course_lib.checks.rules import passes
-from course_lib.checks.usual_diagnoses import found, says
+from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.errors import Mismatch
 from course_lib.simulated.costs import textbook_seconds
 from course_lib.trace import Event, Span
@@ -43,7 +43,7 @@ def sent(e: Event, n: int) -> float:
 def left_over(case: Case) -> bool:
     """Whether n does not divide the length of something that is cut."""
     words = case.options["shapes"].split()
-    return any(prod(map(int, w.strip("d").split("x"))) % case.world for w in words)
+    return any(prod(map(int, w.strip("cd").split("x"))) % case.world for w in words)
 
 
 def of_other_lengths(play: Play) -> bool:
@@ -80,21 +80,14 @@ def of_elements(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
     return [torch.arange(p.numel()).view_as(p) // max(cut(p.numel() / n), 1) for p in params]
 
 
-def of_the_whole(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
-    """The same where all lie one after the other, and that is cut."""
-    sizes = [p.numel() for p in params]
-    owners = torch.arange(sum(sizes)) // max(cut(sum(sizes) / n), 1)
-    return [part.view_as(p) for part, p in zip(owners.split(sizes), params, strict=True)]
-
-
 def by_parameter(params: list[Tensor], n: int, cut: Callable) -> list[Tensor]:
     return [torch.full(p.shape, k % n) for k, p in enumerate(params)]
 
 
-def interleaved(p: Tensor, n: int) -> Tensor:
-    """What lies in blocks, where every n-th element was taken."""
-    by_turns = nn.functional.pad(p.flatten(), (0, -p.numel() % n)).view(-1, n)
-    return by_turns.t().reshape(-1)[: p.numel()].view_as(p)
+def cut_so(p: Tensor, n: int, pieces: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """A parameter that consists of these n pieces of its padded numbers."""
+    padded = nn.functional.pad(p.flatten(), (0, -p.numel() % n))
+    return pieces(padded, n).reshape(-1)[: p.numel()].view_as(p)
 
 
 def moved(
@@ -104,19 +97,19 @@ def moved(
     stays: Callable[[Iterable[bool]], bool] = all,
     zeros: bool = False,
     again: bool = False,
-    options: Callable[[dict], dict] = dict,
-    begins: Callable[[Tensor, int], Tensor] = lambda p, n: p,
+    pieces: Callable[[Tensor, int], Tensor] = lambda padded, n: padded,
+    stale: bool = False,
 ) -> list[list[Tensor]]:
     """By step all parameters, moved with the mean of these jobs' gradients."""
     job, out = jobs[0], []
-    params = [nn.Parameter(begins(p.detach(), len(jobs)).clone()) for p in job.params]
-    make = partial(getattr(torch.optim, job.make), params, foreach=False, **options(job.options))
+    params = [nn.Parameter(cut_so(p.detach(), len(jobs), pieces).clone()) for p in job.params]
+    make = partial(getattr(torch.optim, job.make), params, foreach=False, **job.options)
     made = make()
     for step in range(len(job.seeds)):
         for number, p in enumerate(params):
             grads = [one.gradient(step, number) for one in whose]
             there = [g.double() for g in grads if g is not None]
-            p.grad = torch.zeros_like(p) if zeros else None
+            p.grad = torch.zeros_like(p) if zeros else p.grad if stale else None
             if there and not stays(g is None for g in grads):
                 p.grad = (sum(there) / divisor(len(grads), len(there))).to(p.dtype)  # type: ignore[union-attr]
         made.step()
@@ -154,16 +147,18 @@ def optimize(
 
 
 def a_step(case: Case, rank: int) -> tuple[Optimizing]:
-    """Parameters of the shapes that the case says; ``d`` behind one makes it of float64. Of the
-    first one gradients are missing: the second step's everywhere, or all of the last rank's."""
+    """Parameters of the shapes that the case says; ``d`` behind one makes it of float64, ``c`` lays
+    it out by channels, as a Conv2d's weight may be. Of the first one gradients are missing: the
+    second step's everywhere, or all of the last rank's."""
     o, is_last = case.options, rank == case.world - 1
     params: list[nn.Parameter] = []
     seeds: list[list[int | None]] = []
     for k, word in enumerate(o["shapes"].split()):
-        shape = [int(size) for size in word.strip("d").split("x")]
+        shape = [int(size) for size in word.strip("cd").split("x")]
         dtype = torch.float64 if "d" in word else getattr(torch, case.dtype)
         numbers = torch.randint(8, 25, shape, generator=torch.Generator().manual_seed(k + 1))
-        params.append(nn.Parameter((numbers / 8).to(dtype)))
+        order = torch.channels_last if "c" in word else torch.contiguous_format
+        params.append(nn.Parameter((numbers / 8).to(dtype, memory_format=order)))
     for step in range(o.get("steps", 2)):
         seeds.append([case.random(step, k, rank).randrange(1 << 31) for k in range(len(params))])
         if {NONE_ANYWHERE: step == 1, NONE_SOMEWHERE: is_last}.get(o.get("gradient", "")):
@@ -190,10 +185,11 @@ def may_rest_at(play: Play, rank: int) -> int | None:
 
 
 def few_bytes(play: Play) -> Iterator[Finding]:
-    """Per step reduce_scatter and all_gather, each parameter padded by itself, and a few words."""
+    """Per step reduce_scatter and all_gather, each parameter padded by itself, and a few words:
+    who has which gradients may be said in objects, too."""
     job, n = play.given(0), play.case.world
     padding = sum(2 * (n - 1) * p.itemsize + 16 for p in job.params)
-    most = 2 * (n - 1) * share(play) + padding
+    most = 2 * (n - 1) * share(play) + padding + 64 * n
     for rank in range(n):
         steps = rules.between_barriers(play, rank)[: len(job.seeds)]
         for number, calls in enumerate(steps, 1):
@@ -208,12 +204,6 @@ def of_unequal_owners(play: Play) -> bool:
     sizes = {p.nbytes for p in play.given(0).params}
     events = [e for e in play.trace.events if e.op == "broadcast"]
     return over_budget("memory", "too-many-bytes")(play) and any(e.nbytes in sizes for e in events)
-
-
-def once_more(play: Play) -> bool:
-    """No rank holds more than a share too much."""
-    over = [f for f in play.over_budget if f.kind == "memory"]
-    return over_budget("memory")(play) and all(f.got - f.want <= share(play) for f in over)
 
 
 def reduces_whole(play: Play) -> bool:
@@ -235,20 +225,19 @@ exercise(
     tolerance=1e-6,
     words={
         **dict.fromkeys(["shapes", "make"]),
-        NONE_SOMEWHERE: "a gradient is None on some rank. It counts as zero, and that rank makes "
-        "the same calls as all others.",
-        NONE_ANYWHERE: "a gradient is None on all ranks. The parameter and its state stay as "
-        "they are; Adam counts no step.",
+        NONE_SOMEWHERE: "a gradient is None on some rank. It counts as zero, with the same calls.",
+        NONE_ANYWHERE: "a gradient is None on all ranks. The parameter and its state stay.",
         "a generator": "params is a generator. It can be gone through once.",
         "a remainder": LEFT_OVER,
         "two dtypes": "parameters have two dtypes. One flat tensor has one.",
-        "few elements": "a parameter has fewer elements than there are ranks. Some pieces are "
-        "empty, or all padding.",
+        "channels last": "a parameter does not lie row by row in memory. view(-1) refuses that.",
+        "few elements": "a parameter has fewer elements than there are ranks.",
     },
     special=lambda case: marked(
         {
             "a remainder": left_over(case),
             "two dtypes": "d" in case.options["shapes"],
+            "channels last": "c" in case.options["shapes"],
             "few elements": any(w.strip("d") in ("1", "2") for w in case.options["shapes"].split()),
         }
     ),
@@ -268,7 +257,8 @@ exercise(
         optimizing(1, "3 2x2", "Adam"),
         optimizing(3, "1 2 7"),
         optimizing(2, "4 4d 3", "Adam"),
-        optimizing(3, "5x4 7", dtype="float64"),
+        optimizing(2, "2x3x2x2c 4"),
+        optimizing(2, "3 4", dtype="bfloat16"),
         optimizing(crowd(rng), "3x7 5"),
         optimizing(2, "6 5", "Adam amsgrad"),
         optimizing(3, "7 5", "AdamW", none=NONE_ANYWHERE),
@@ -278,41 +268,34 @@ exercise(
     hints={
         "sum": gradients.HINTS["sum"],
         "divided-twice": gradients.HINTS["divided-twice"],
-        "own-gradient": "Each piece is moved by the gradient of its owner alone. The mean is over "
-        "the gradients that all ranks have for it.",
-        "counts-those-there": "A gradient that is None on some rank counts as zero. The mean is "
-        "still over all ranks.",
+        "own-gradient": "Each piece is moved by its owner's gradient, and not by the ranks' mean.",
+        "counts-those-there": "A gradient that is None counts as zero in the mean over all ranks.",
         "none-moves": "A parameter whose gradient is None on all ranks moves, or its optimizer's "
-        "state does. Adam counts steps for each parameter, so a piece of one needs to be a "
-        "parameter of its own. (One flat parameter cannot leave a part of itself out.)",
+        "state does. (One flat parameter for all cannot leave a part of itself out.)",
         "others-stay": "Each rank moves its own piece, and the others never hear of it.",
-        "rest-stays": "The last elements stay as they are: the length is not a multiple of the "
-        "number of ranks, and what is left over is nobody's.",
-        "gradient-stays": "After zero_grad() the parameters still hold a gradient. Those of the "
-        "whole parameters have to be None, not those of the pieces alone.",
-        "state-lost": "Momentum, averages or counts begin anew at every step. What has to live "
-        "as long as the optimizer?",
-        "options-lost": "The inner optimizer lacks some of the options: momentum, weight decay.",
-        "nothing-moves": "The caller's parameters stay as they are; what is new is in other "
-        "tensors. Write into the parameters, in place.",
+        "rest-stays": "n does not divide the length, and what is left over is nobody's.",
+        "gradient-stays": "After zero_grad() the whole parameters still hold a gradient.",
+        "state-lost": "Momentum, averages or counts begin anew at every step.",
+        "nothing-moves": "The caller's parameters stay as they are. Either the inner optimizer "
+        "steps other tensors than the pieces that are gathered, or the result is not written "
+        "into the parameters, in place.",
+        "same-piece": "All ranks begin with the first piece. Which one is this rank's?",
+        "stale-gradient": "A piece moves by an earlier step's gradient where this step has none. "
+        "The pieces' gradients have to go as well.",
         "skips-none": "A rank without a gradient leaves a call out that the others make, or takes "
         "None for a tensor. It contributes zeros; whether all have None is a question to all.",
-        "by-parameter": "Whole parameters have an owner each. Then the owner of the largest holds "
-        "more than its share, and others less.",
-        "interleaved": "Pieces are taken in one order, and scattered or gathered in another. "
-        "reduce_scatter and all_gather work in blocks: rank 0 has the first.",
-        "needs-all": "A parameter stays where it is as soon as one rank has no gradient for it. "
-        "There a missing one counts as zero; it stays where all have None.",
+        "by-parameter": "Whole parameters have an owner each: that of the largest holds too much.",
+        "interleaved": "Pieces are taken in another order than reduce_scatter and all_gather have: "
+        "they work in blocks, and rank 0 has the first.",
+        "needs-all": "A parameter stays as soon as one rank has no gradient for it. It stays where "
+        "all have None; else a missing one counts as zero.",
         "not-padded": NOT_PADDED,
-        "pieces-twice": "What the pieces take is alive once more than it should be: their "
-        "gradients after step(), or a flat tensor that they were cut from or gathered in.",
         "holds-too-much": "More is alive at rest than the parameters and a share of the rest. Are "
-        "states made of whole parameters (`make` gives one to whatever it steps)? Or is a flat "
-        "copy alive, a gradient, or a whole of which the piece is a view?",
-        "all-reduced": "An all_reduce brings every rank the whole mean, and each uses its piece "
-        "of it. Which collective brings each rank its piece alone?",
-        "too-many-bytes": "More travels in a step than one reduce_scatter of the gradients and "
-        "one all_gather of the parameters take.",
+        "states made of whole parameters? Do the pieces keep their gradients after step()? Or is "
+        "a flat copy alive, or a whole of which the piece is a view?",
+        "all-reduced": "An all_reduce brings every rank the whole mean. Which collective brings "
+        "each rank its piece alone?",
+        "too-many-bytes": "A step needs one reduce_scatter and one all_gather of everything.",
     },
     mistakes={
         "gradient-stays": {"keeps": True},
@@ -320,12 +303,13 @@ exercise(
         "divided-twice": {"divisor": lambda n, there: n**2},
         "counts-those-there": {"divisor": lambda n, there: there},
         "none-moves": {"zeros": True},
-        "own-gradient": each(own=[True], whose=(of_elements, of_the_whole, by_parameter)),
-        "others-stay": each(whose=(of_elements, of_the_whole, by_parameter), hears=[False]),
-        "rest-stays": each(whose=(of_elements, of_the_whole), cut=[floor]),
+        "own-gradient": each(own=[True], whose=(of_elements, by_parameter)),
+        "others-stay": each(whose=(of_elements, by_parameter), hears=[False]),
+        "rest-stays": {"whose": of_elements, "cut": floor},
         "state-lost": {"again": True},
-        "options-lost": each(options=[lambda options: {"lr": options["lr"]}, lambda options: {}]),
-        "interleaved": {"begins": interleaved},
+        "interleaved": {"pieces": lambda padded, n: padded.view(-1, n).t()},
+        "same-piece": {"pieces": lambda padded, n: padded.view(n, -1)[:1].expand(n, -1)},
+        "stale-gradient": {"stale": True},
         "needs-all": {"stays": any},
         "nothing-moves": {"whose": lambda params, n, cut: [torch.tensor(n)] * len(params)},
     },
@@ -336,7 +320,6 @@ exercise(
         ),
         "not-padded": of_other_lengths,
         "by-parameter": of_unequal_owners,
-        "pieces-twice": once_more,
         "holds-too-much": over_budget("memory"),
         "all-reduced": reduces_whole,
     },
@@ -389,16 +372,28 @@ def a_linear(case: Case, rank: int) -> tuple[BothWays]:
         for name, k in zip("xy", (columns, rows), strict=True)
     )
     shard = piece(whole, rank, case.world)
+    if o.get("samples") == ONE_WITHOUT and rank == case.world - 1:
+        x, dy = x[:0], dy[:0]
     constant = ["x"] if o.get("x needs") == NO_GRADIENT else []
     return (BothWays({"x": x, "shard": shard}, ((rows, columns),), dy, constant, BETWEEN),)
 
 
 NO_GRADIENT, BETWEEN = "no gradient", "between forward and backward"
+ONE_WITHOUT = "none on the last rank"
+FEW = 1024  # bytes
 
 
 def little_more(play: Play, rank: int) -> int:
     job = play.given(rank)
-    return sum(t.nbytes for t in (*job.given.values(), job.upstream, job.upstream)) + 1024
+    return sum(t.nbytes for t in (*job.given.values(), job.upstream, job.upstream)) + FEW
+
+
+def keeps_w(play: Play) -> bool:
+    """As much is alive as W takes, beside what may be."""
+    rows, columns = play.given(0).rest[0]
+    w = rows * columns * play.given(0).upstream.itemsize
+    over = [f.got - f.want + FEW for f in play.over_budget if f.kind == "memory"]
+    return over_budget("memory")(play) and max(over) >= w
 
 
 def gathers_and_scatters(play: Play) -> Iterator[Finding]:
@@ -422,6 +417,7 @@ exercise(
         "a remainder": LEFT_OVER,
         "leading dimensions": "x has one dimension, or three. Only its last one is W's.",
         NO_GRADIENT: "x needs no gradient. The shard does.",
+        ONE_WITHOUT: "the last rank alone has no samples. It makes the same calls as the others.",
         "no samples": "x has no rows. A rank without samples makes the same calls.",
     },
     special=lambda case: marked(
@@ -432,7 +428,7 @@ exercise(
         }
     ),
     core=lambda rng: [
-        *rows("shapes", (2, 0, "1x2"), (2, 0, "2x2"), (2, 0, "3x3"), (3, 0, "2x4"), (4, 0, "3x5")),
+        *rows("shapes", (2, 0, "2x2"), (2, 0, "1x2"), (2, 0, "3x3"), (3, 0, "2x4"), (4, 0, "3x5")),
         *rows("shapes batch", (2, 0, "4x3", (2, 3)), (3, 0, "4x3", ())),
         *rows("shapes", (5, 0, f"{rng.randrange(2, 7)}x{rng.randrange(2, 7)}")),
         Case(2, options={"shapes": "3x4", "x needs": NO_GRADIENT}),
@@ -441,28 +437,29 @@ exercise(
     sturdy=lambda rng: [
         *rows("shapes", (1, 0, "2x3"), (crowd(rng), 0, "2x3")),
         Case(3, options={"shapes": "2x2", "batch": (0,)}),
+        Case(2, options={"shapes": "2x2", "samples": ONE_WITHOUT}),
         *rows("shapes", (2, 0, "3x5"), (3, 0, "30x70"), dtype="float64"),
         *rows("shapes", (3, 0, "1x1")),
-        Case(2, options={"shapes": "2x3", "batch": (2, 1, 2)}),
     ],
     budget=[rules.holds_at_most(BETWEEN, little_more), gathers_and_scatters],
     hints={
         "sum": "The gradient of the shard is the sum over the ranks, not the mean.",
         "own-gradient": "The gradient of a shard comes from its rank's own samples alone. Every "
         "rank's samples used this piece of W.",
-        "no-gradient": "No gradient reaches the shard. A plain collective is no operator of "
-        "autograd's: what it fills has no history.",
-        "x-averaged": "The gradient of x is averaged over the ranks. Each rank's samples are its "
-        "own.",
+        "no-gradient": "No gradient reaches the shard: what a collective fills has no history.",
+        "x-averaged": "The gradient of x is averaged. Each rank's samples are its own.",
         "x-without": "x gets no gradient. Layers before this one will need it.",
         "divided-twice": gradients.HINTS["divided-twice"],
-        "transposed": "W, or its gradient, is taken the other way round: its shape is (outputs, "
-        "inputs), row by row.",
-        "by-samples": "The gradient of the shard is divided by the number of samples. What comes "
-        "back for y says already how much each of them counts.",
+        "transposed": "W, or its gradient, is taken for (inputs, outputs).",
+        "by-samples": "The gradient of the shard is divided by the number of samples. y's says "
+        "already how much each of them counts.",
         "not-padded": NOT_PADDED,
         "weight-saved": "W, or what it was made of, is still alive between forward and backward: "
         "saved for backward, kept on ctx, or in a closure. In backward it can be gathered again.",
+        "holds-too-much": "More is alive between forward and backward than x, shard and y: a copy "
+        "of one of them, or something made on the way. The largest are named above.",
+        "whole-gradient": "What backward returns for the shard has another shape than the shard. "
+        "Each rank returns the gradient of its own piece.",
         "calls": "Count the calls: an all_gather forward; backward another, and a reduce_scatter "
         "that brings each rank the gradient of its own shard.",
     },
@@ -484,7 +481,9 @@ exercise(
     },
     diagnoses={
         "not-padded": of_other_lengths,
-        "weight-saved": over_budget("memory"),
+        "weight-saved": keeps_w,
+        "holds-too-much": over_budget("memory"),
+        "whole-gradient": says("returned an invalid gradient"),
     },
 )
 
@@ -533,11 +532,12 @@ def in_step(play: Play) -> Iterator[Finding]:
     for rank in play.ranks:
         layers, ends = play.given(rank).layers, due(play, rank)
         calls = [e for e in play.trace.of(rank) if e.op != "barrier"]
-        if [e.nbytes for e in calls if e.op.startswith("all_gather")] != [
-            play.case.world * shard.nbytes for _, shard in layers
-        ] or len(calls) != len(layers):
+        gathers = [e.nbytes for e in calls if e.op.startswith("all_gather")]
+        sizes = [play.case.world * shard.nbytes for _, shard in layers]
+        if gathers != sizes or len(calls) != len(layers):
+            is_padded = len(gathers) == len(calls) == len(sizes) and all(map(ge, gathers, sizes))
             said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in calls) or "nothing"
-            yield Finding("calls", f"rank {rank} calls {said}", rank)
+            yield Finding("padded" if is_padded else "calls", f"rank {rank} calls {said}", rank)
             continue
         computed = [s for s in play.trace.spans if (s.rank, s.name) == (rank, "compute")]
         if [round(s.end - s.start, 9) for s in computed] != [round(s, 9) for s, _ in layers]:
@@ -572,12 +572,11 @@ def two_layers(play: Play, rank: int) -> int:
 def always_whole(play: Play) -> Iterator[Finding]:
     """The layer that is being computed is there, and the host waits for no number."""
     for rank in play.ranks:
-        noted = play.got(rank).args[0]
-        if isinstance(noted, dict) and (noted.get("spare while computing") or 0) < 0:
-            yield Finding(
-                "freed-early", f"rank {rank} computes a layer that it does not hold", rank
-            )
-        if isinstance(noted, dict) and noted.get("reads") != 0:
+        noted = seen if isinstance(seen := play.got(rank).args[0], dict) else {}
+        if (noted.get("spare while computing") or 0) < 0:
+            text = f"rank {rank} computes a layer that it does not hold"
+            yield Finding("freed-early", text, rank)
+        if noted.get("reads", 0) != 0:
             yield Finding("stands-still", f"rank {rank} waits for a number in a tensor", rank)
 
 
@@ -597,13 +596,11 @@ exercise(
         {
             "no layers": not case.options["lengths"],
             "one layer": len(case.options["lengths"]) == 1,
-            "layers of unequal length": len({*case.options["lengths"]}) > 1,
         }
     ),
     words={
         "no layers": "there are no layers. Then nothing is gathered, and there is no sum.",
         "one layer": "there is one layer. Then one gather is issued, and no second one.",
-        "layers of unequal length": "layers are not equally long. Is a buffer made for each?",
     },
     core=lambda rng: [
         *in_layers((2, 0, (5,), 0.1), (2, 0, (200, 300), 0.2), (3, 0, (40, 90, 60), 0.3)),
@@ -617,29 +614,26 @@ exercise(
     ],
     budget=[in_step, rules.peaks_at(two_layers), always_whole],
     hints={
-        "own-sum": "Each rank has the sum of its own shard. A layer's sum is that of the whole.",
-        "another-order": "The sums are there, in another order. Which gather was issued first, and "
-        "which one is taken?",
-        "other-kinds": "It should return a list of tensors without dimension. (A Python number "
-        "needs an .item(), for which the host stands still.)",
+        "own-sum": "A sum is made of the rank's own shard. A layer's sum is that of the whole.",
+        "another-order": "The sums are there, in another order.",
+        "other-kinds": "It should return a list of tensors without dimension.",
+        "padded": "The calls are right, and carry more bytes than the layers have. Each layer has "
+        "a length of its own.",
         "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
         "computes": "Each layer is computed once, in order, for the seconds that belong to it.",
-        "not-whole": "A layer is computed before its gather is over. Which call makes the stream "
-        "wait, and does it come before compute()?",
-        "too-early": "A gather begins before the layer two places ahead of it has been used. Then "
-        "more than two layers are whole at once.",
+        "not-whole": "A layer is computed before its gather is over.",
+        "too-early": "A gather begins before the layer two places ahead of it has been used.",
         "freed-early": "A layer is freed, and computed afterwards.",
         "one-by-one": "No gather runs while a layer is computed: each is waited for at once, or "
         "issued after computing, behind which it queues up.",
-        "stands-still": "The host waits for the number in a tensor: item(), float(), int(), or "
-        "`if`. Until it is there, nothing is issued.",
+        "stands-still": "The host waits for the number in a tensor: item(), float(), int(), `if`.",
         "late": "It is done later than it could be. Does a gather begin later than when the layer "
         "before the last has been used? Does some computing wait for more than its own layer?",
         "kept": "More than two layers are alive at once. What still refers to one that has been "
         "used: a list, a Work, a view, a closure?",
     },
     mistakes={
-        "own-sum": {"of": lambda all, rank: all[rank]},
+        "own-sum": each(of=[lambda all, rank: all[rank], lambda all, rank: all[rank] * len(all)]),
         "another-order": each(order=[lambda sums: sums[1:] + sums[:1], lambda sums: sums[::-1]]),
     },
     diagnoses={"other-kinds": other_kinds, "kept": over_budget("memory")},
@@ -651,12 +645,17 @@ exercise(
 Norm = Callable[[list[list[float]], list[float], int], float]
 
 
+def own(pieces: list[list[float]], whole: list[float], rank: int) -> float:
+    """The norm of what a rank holds."""
+    return sqrt(sum(pieces[rank]) + sum(whole))
+
+
 def clip(
     given: list[tuple[Clipping]],
     norm: Norm = lambda pieces, whole, rank: sqrt(sum(map(sum, pieces)) + sum(whole)),
     clips_by: Norm | None = None,
-    tells: Callable[[float, float], float] = lambda norm, most: norm,
-    factor: Callable[[float], float] = lambda of_norm: min(of_norm, 1),
+    decides_by: Norm | None = None,
+    scaled: Callable = lambda grad, by, cut, most: grad * min(by, 1),
     stays: Callable[[float], bool] = lambda by: True,
 ) -> list[Tensor]:
     """The norm of the whole gradient, and all are scaled by one factor. The rest are mistakes."""
@@ -667,10 +666,15 @@ def clip(
     whole = [value for value, cut in squares[0] if not cut]
     dtype = next((g.dtype for own in there for g, _ in own), torch.float32)
     for rank, job in enumerate(jobs):
-        by = factor(job.max_norm / ((clips_by or norm)(pieces, whole, rank) + 1e-6))
-        grads = [None if g is None else (g.double() * by).to(g.dtype) for g, _ in job.grads]
+        by = job.max_norm / ((clips_by or norm)(pieces, whole, rank) + 1e-6)
+        if decides_by and decides_by(pieces, whole, rank) <= job.max_norm:
+            by = 1.0
+        grads = [
+            g if g is None else scaled(g.double(), by, cut, job.max_norm).to(g.dtype)
+            for g, cut in job.grads
+        ]
         job.notes(grads, [g is None or stays(by) for g in grads])
-        out.append(torch.tensor(tells(norm(pieces, whole, rank), job.max_norm), dtype=dtype))
+        out.append(torch.tensor(norm(pieces, whole, rank), dtype=dtype))
     return out
 
 
@@ -684,7 +688,13 @@ def some_gradients(case: Case, rank: int) -> tuple[Clipping]:
         is_missing = (none == NONE_ANYWHERE and k == 0) or (none == NONE_SOMEWHERE and not rank)
         grad = tensor(numbers, rank if cut else 0) * o.get("times", 1)
         grads.append((None if is_missing and cut else grad, cut))
-    return (Clipping(grads, o["max_norm"]),)
+    return (Clipping(grads, o["max_norm"], "params" in o),)
+
+
+def other_dtype(play: Play) -> bool:
+    """The norm is right, but for its dtype."""
+    pairs = [(f.got, f.want) for f in play.findings if isinstance(f.got, Tensor)]
+    return only("returned")(play) and all(same(a.to(b.dtype), b, 1e-5) for a, b in pairs)
 
 
 def one_number(play: Play) -> Iterator[Finding]:
@@ -704,13 +714,15 @@ exercise(
     tolerance=1e-5,
     blank=False,
     words={
+        "a generator": "params is a generator. It can be gone through once.",
         NONE_ANYWHERE: "a gradient is None on all ranks. It adds nothing, and stays None.",
-        NONE_SOMEWHERE: "all pieces of a rank have None. That rank makes the same calls, and what "
-        "the others have counts.",
+        NONE_SOMEWHERE: "all pieces of a rank have None. That rank makes the same calls.",
     },
     core=lambda rng: [
         *with_gradients((2, 0, (2,), (), 1.0), (2, 0, (2,), (3,), 1.0), (3, 0, (2, 3), (4,), 2.0)),
         *with_gradients((3, 0, (3,), (2, 2), 1e4), (4, 0, (5, 1), (3, 6), 7.5)),
+        *with_gradients((3, 0, (3,), (2,), 14.0)),
+        *with_gradients((2, 0, (2,), (3,), 1.0), options=GENERATOR),
         *with_gradients((2, 0, (3, 2), (2,), 1.0), options={"gradient": NONE_ANYWHERE}),
         *with_gradients((3, 0, (3, 2), (2,), 1.0), options={"gradient": NONE_SOMEWHERE}),
         *with_gradients((2, 0, (3,), (), 1.0), options={"gradient": NONE_SOMEWHERE}),
@@ -726,16 +738,18 @@ exercise(
     ],
     budget=[one_number],
     hints={
-        "own-norm": "A rank takes the norm of what it holds itself, to return it or to scale by "
-        "it. The others' pieces belong to the same gradient, and one factor scales all of it.",
+        "own-norm": "A rank takes the norm of what it holds itself: to return it, to scale by it, "
+        "or to decide whether to scale. The others' pieces belong to the same gradient.",
         "counted-n-times": "What all ranks have is added once for each of them, and counts once.",
         "whole-left-out": "Only pieces are counted. The others belong to the gradient, too.",
-        "root-first": "Norms are added, or the squares of something that is no norm's. The norm of "
-        "two parts is the root of the sum of their squares: the root comes last.",
-        "no-root": "That is the sum of the squares.",
+        "root-first": "Norms are added, or the largest is taken. The norm of two parts is the root "
+        "of the sum of their squares: the root comes last.",
         "averaged": "The mean over the ranks is taken where a sum is asked for.",
-        "after": "That is the norm after clipping. Asked for is the one before.",
         "not-scaled": "The norm is right, and gradients stay as they were: it exceeds max_norm.",
+        "other-dtype": "The norm is right, and its dtype is not that of the gradients.",
+        "turned-round": "Gradients are scaled up where the norm is small, and else they stay.",
+        "scales-a-part": "Only the pieces are scaled, or only the others. One factor scales all.",
+        "each-element": "Each element is clipped by itself, and not the whole gradient scaled.",
         "scales-up": "Where the norm is below max_norm, the gradient stays as it is.",
         "replaced": "`.grad` is another tensor now. Scale the one that is there, in place.",
         "none": "A `.grad` may be None. It adds nothing, and there is nothing to scale.",
@@ -743,25 +757,32 @@ exercise(
         "calls": "One number tells the others all that they need. Which call adds it up?",
     },
     mistakes={
-        "own-norm": [{of: lambda p, w, r: sqrt(sum(p[r]) + sum(w))} for of in ("norm", "clips_by")],
+        "own-norm": [
+            *[{of: own} for of in ("norm", "clips_by", "decides_by")],
+            {"norm": lambda p, w, r: own(p, [] if r else w, r)},
+        ],
         "counted-n-times": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)) + len(p) * sum(w))},
         "whole-left-out": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)))},
         "root-first": [
             {"norm": lambda p, w, r: sum(sqrt(sum(own) + sum(w)) for own in p)},
-            {"norm": lambda p, w, r: sqrt(sum(sqrt(sum(own)) for own in p) ** 2 + sum(w))},
+            {"norm": lambda p, w, r: max(own(p, w, rank) for rank in range(len(p)))},
             {"norm": lambda p, w, r: sum(map(sqrt, [*chain(*p), *w]))},
-            {"norm": lambda p, w, r: sum(map(sqrt, [*chain(*p), *(w * len(p))]))},
         ],
-        "no-root": {"norm": lambda p, w, r: sum(map(sum, p)) + sum(w)},
         "averaged": {"norm": lambda p, w, r: sqrt(sum(map(sum, p)) / len(p) + sum(w))},
-        "after": {"tells": min},
-        "not-scaled": {"factor": lambda of_norm: 1},
-        "scales-up": {"factor": lambda of_norm: of_norm},
-        "replaced": [{"stays": lambda by: False}, {"stays": lambda by: by == 1}],
+        "not-scaled": {"scaled": lambda g, by, cut, most: g},
+        "scales-up": {"scaled": lambda g, by, cut, most: g * by},
+        "turned-round": {"scaled": lambda g, by, cut, most: g * max(by, 1)},
+        "scales-a-part": [
+            {"scaled": lambda g, by, cut, most: g * min(by, 1) if cut else g},
+            {"scaled": lambda g, by, cut, most: g if cut else g * min(by, 1)},
+        ],
+        "each-element": {"scaled": lambda g, by, cut, most: g.clamp(-most, most)},
+        "replaced": [{"stays": lambda by: False}, {"stays": lambda by: by >= 1}],
     },
     diagnoses={
         "none": lambda play: found("AttributeError", "TypeError")(play) or says("NoneType")(play),
         "overflows": lambda play: play.done and play.got(0).returned == inf,
+        "other-dtype": other_dtype,
     },
 )
 
@@ -806,31 +827,32 @@ exercise(
     hints={
         "another-size": "A weight or a gradient has 2 bytes here, and Adam keeps 12 for each "
         "parameter: two averages and a copy of the weight, of 4 bytes each.",
+        "all-float32": "All of it is counted in float32. In mixed precision a weight and a "
+        "gradient have 2 bytes, and the states have 12, with a float32 copy of the weight.",
+        "master-under-weights": "The float32 copy of a weight counts under weights here. It "
+        "belongs to the states, which stage 1 divides.",
         "no-master": "Adam's two averages are there. In mixed precision a copy of the weight in "
         "float32 belongs to the states, too: 12 bytes.",
-        "one-kind-alone": "A stage divides what the stages before it divide, and one kind more.",
+        "one-kind-alone": "A stage divides what those before it divide, and one kind more.",
         "not-rounded": "A share is a whole number of parameters, rounded up to an int.",
         "too-early": "Something is divided a stage too early. Stage 1 divides the states alone, "
         "stage 2 gradients as well, stage 3 everything.",
         "too-late": "Something that this stage divides is still whole.",
         "swapped": "The order is another one: states first, then gradients, then weights.",
         "rounded-down": "The last parameters are nobody's: a share is rounded up.",
-        "rounds-bytes": "Bytes are divided, and rounded up. What is divided are parameters.",
+        "rounded-too-far": "Where n divides the number of parameters, one too many is counted.",
     },
     mistakes={
         "another-size": each(sizes=[(4, 2, 12), (2, 4, 12), (4, 4, 12)]),
-        "no-master": each(sizes=[(2, 2, 8), (4, 4, 8), (6, 2, 8)]),
+        "no-master": {"sizes": (2, 2, 8)},
+        "all-float32": {"sizes": (4, 4, 8)},
+        "master-under-weights": {"sizes": (6, 2, 8)},
         "one-kind-alone": {"divides": eq},
         "not-rounded": {"share": lambda params, n, size: params / n * size},
         "swapped": each(since=[(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2), (2, 1, 3)]),
         "too-early": each(since=[(2, 2, 1), (1, 2, 1), (1, 1, 1), (3, 1, 1), (2, 1, 0), (3, 2, 0)]),
         "too-late": each(since=[(3, 3, 1), (3, 2, 2), (3, 3, 2), (4, 3, 2), (4, 2, 1), (4, 4, 1)]),
-        "rounded-down": each(
-            share=[
-                lambda params, n, size: params // n * size,
-                lambda params, n, size: round(params / n) * size,
-            ]
-        ),
-        "rounds-bytes": {"share": lambda params, n, size: -(-params * size // n)},
+        "rounded-down": {"share": lambda params, n, size: params // n * size},
+        "rounded-too-far": {"share": lambda params, n, size: (params // n + 1) * size},
     },
 )

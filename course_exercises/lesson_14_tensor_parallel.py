@@ -10,28 +10,35 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from course_exercises.declare import each, exercise, marked, over_budget
+from course_exercises.declare import Knobs, each, exercise, marked, over_budget
 from course_lib.beside.driven import AT_PEAK, BothWays
 from course_lib.checks.cases import Case, drawn
 from course_lib.checks.cases import rows as cases
 from course_lib.checks.compare import COUNTED
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most
-from course_lib.checks.usual_diagnoses import OfPlay, says
-from course_lib.gradients import compare_gradients
+from course_lib.checks.usual_diagnoses import OfPlay
+from course_lib.gradient_comparison import compare_gradients
+from course_lib.trace import Event
 
 UNEVEN = "parts of unequal size"
 
 
-def calls_at_most(numbers: Callable[[Play, Tensor], tuple[int, int]], calls: int) -> Rule:
-    """At most so many collectives a pass, and so many numbers in them forward and backward."""
+def goes_in(e: Event, n: int) -> int:
+    """Bytes that a rank hands over: what an all_gather brings it is n times as much."""
+    return e.nbytes // n if e.op.startswith("all_gather") else e.nbytes
+
+
+def calls_at_most(numbers: Callable, calls: int, size: Callable = lambda e, n: e.nbytes) -> Rule:
+    """At most so many collectives a pass, and so many numbers in them: ``numbers(play, output)``,
+    forward and backward."""
 
     def rule(play: Play) -> Iterator[Finding]:
         for rank, when, events in passes(play):
             out = play.given(rank).upstream
             most = numbers(play, out)[when == "backward"] * out.itemsize
             made = [e for e in events if e.is_collective]
-            if sum(e.nbytes for e in made) > most or len(made) > calls:
+            if sum(size(e, play.case.world) for e in made) > most or len(made) > calls:
                 said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in made)
                 yield Finding("calls", f"rank {rank}, {when}: {said}; at most {most} bytes", rank)
 
@@ -60,43 +67,44 @@ def backward(cut: Mapping[str, int], kind: str, *names: str) -> OfPlay:
 
 
 DRIVEN = {
-    "changes-argument": "A caller's tensor stays as it was: nobody writes into it, and no hook is "
-    "left on it. Work on a copy, and hang a hook on a view.",
-    "no-gradient": "Forward is right. In backward some tensor gets no gradient: a detach, no_grad "
-    "or a tensor without history stands in the way, or this rank has left the tensor out.",
-    "summed-again": "Forward is right. In backward a gradient is n times too large. The loss is "
-    "the same on all ranks, and counts once: what is added up that every rank has whole already?",
-    "divided": "Forward is right. In backward a gradient is n times too small.",
+    "no-gradient": "In backward some tensor gets no gradient: a detach, no_grad or a tensor "
+    "without history stands in the way, or this rank has left the tensor out.",
+    "summed-again": "In backward a gradient is n times too large. The loss is the same on all "
+    "ranks, and counts once: what is added up that every rank has whole already?",
+    "divided": "In backward a gradient is n times too small.",
 }
 
 
 def driven(**cut: int) -> dict[str, OfPlay]:
     """When these hints are true."""
-    whens = (says("the caller's"), *(backward(cut, kind) for kind in ("none", "n", "1/n")))
-    return dict(zip(DRIVEN, whens, strict=True))
+    return dict(zip(DRIVEN, [backward(cut, kind) for kind in ("none", "n", "1/n")], strict=True))
 
 
 # ---- 14.1 parallel_mlp ---------------------------------------------------------------------------
 
 CUT = {"w1": 0, "b1": 0, "w2": 1}  # along which dimension the ranks' parts lie side by side
 share_of_x = backward(CUT, "sum-missing", "x")
+of_w1, of_w2 = (backward(CUT, "equal", name) for name in ("w1", "w2"))
 
 
 def mlp(
     given: list[tuple[BothWays]],
     alone: bool = False,
     power: int = 0,
-    gelu: Callable[[Tensor], Tensor] = F.gelu,
+    divisor: Callable[[int], int] = lambda n: 1,
+    hidden: Callable[..., Tensor] = lambda x, w1, b1: F.gelu(F.linear(x, w1, b1)),
+    last: Callable[[Tensor], Tensor] = lambda y: y,
 ) -> None:
     """One process that has all hidden units. The rest are mistakes in forward."""
     jobs = [job for (job,) in given]
     own = [{name: t.double().requires_grad_() for name, t in job.given.items()} for job in jobs]
     x, b2 = own[0]["x"], own[0]["b2"]
-    shares = [F.linear(gelu(F.linear(x, t["w1"], t["b1"])), t["w2"]) for t in own]
+    shares = [F.linear(hidden(x, t["w1"], t["b1"]), t["w2"]) for t in own]
     whole = torch.stack(shares).sum(0)
-    ((whole + b2) * jobs[0].upstream).sum().backward()
+    (last(whole + b2) * jobs[0].upstream).sum().backward()
     for rank, job in enumerate(jobs):
-        output = (shares[rank] if alone else whole) + len(jobs) ** power * b2
+        y = shares[rank] if alone else whole / divisor(len(jobs))
+        output = last(y + len(jobs) ** power * b2)
         job.noted["output"] = output.detach().to(job.upstream.dtype)
         for name in (*CUT, "x", "b2"):
             grad: Any = own[rank if name in CUT else 0][name].grad
@@ -137,27 +145,35 @@ exercise(
     ],
     budget=[calls_at_most(lambda play, out: (out.numel(),) * 2, calls=1)],
     hints={
-        "bias-divided": "Forward is right. In backward the gradient of b2 is n times too small: of "
-        "b2/n a rank has the gradient of an n-th.",
+        "bias-divided": "In backward b2's gradient is n times too small: it is that of b2/n.",
         **DRIVEN,
-        "copy-summed": "Forward is right. Here x, and so its gradient, lies in memory by columns, "
-        "and the sum went into a copy: return what contiguous() has made.",
-        "share-of-x": "Forward is right. In backward each rank has its own share of x's gradient. "
-        "The sum is missing: x went into every rank's part.",
+        "copy-summed": "x lies in memory by columns, and the sum went into contiguous()'s copy.",
+        "share-of-x": "In backward each rank has its share of x's gradient. Nobody adds them up.",
         "bias-n-times": "b2 counts n times: it is added on each rank, before the sum.",
         "own-share": "The output is the sum of all ranks' shares; each rank returns its own.",
+        "mean": "The ranks' shares are averaged. Each has other hidden units: they are added up.",
         "other-gelu": "gelu is meant as F.gelu computes it when it is told nothing.",
+        "gelu-elsewhere": "gelu belongs between the two layers, on x·w1ᵀ + b1, and nowhere else.",
+        "b1-elsewhere": "b1 is missing, or comes after gelu. gelu is of x·w1ᵀ + b1.",
+        "f-too-late": "In backward w2's gradient is right, and w1's is not. What is summed there?",
         "too-many-calls": "One all_reduce of B·D numbers is enough forward, and one backward.",
     },
     mistakes={
         "bias-n-times": {"power": 1},
         "own-share": each(alone=[True], power=(0, -1)),
-        "other-gelu": {"gelu": partial(F.gelu, approximate="tanh")},
+        "mean": {"divisor": lambda n: n},
+        "other-gelu": {"hidden": lambda x, w1, b1: F.gelu(F.linear(x, w1, b1), approximate="tanh")},
+        "gelu-elsewhere": each(hidden=[F.linear], last=(F.gelu, lambda y: y)),
+        "b1-elsewhere": [
+            {"hidden": lambda x, w1, b1: F.gelu(F.linear(x, w1, 0 * b1))},
+            {"hidden": lambda x, w1, b1: F.gelu(F.linear(x, w1)) + b1},
+        ],
     },
     diagnoses={
         "bias-divided": backward(CUT, "1/n", "b2"),
         **driven(**CUT),
         "copy-summed": lambda play: play.case.layout == "transposed" and share_of_x(play),
+        "f-too-late": lambda play: of_w2(play) and not of_w1(play),
         "share-of-x": share_of_x,
         "too-many-calls": over_budget("calls"),
     },
@@ -166,7 +182,7 @@ exercise(
 # ---- 14.2 vocab_parallel_cross_entropy -----------------------------------------------------------
 
 LARGE, NOTHING = "in the hundreds", "no columns"
-STRAY = ("to the nearest", "to the first", "from the next")
+STRAY = ("to the nearest", "to the first", "from the next", "first lost", "last lost")
 
 
 def is_target(job: BothWays, strays: str) -> Tensor:
@@ -177,20 +193,31 @@ def is_target(job: BothWays, strays: str) -> Tensor:
         near,
         torch.where(near == targets, targets, first),
         targets - (targets == first + v).long(),
+        torch.where(targets == first, -1, targets),
+        torch.where(targets == first + v - 1, -1, targets),
     )
     targets = dict(zip(STRAY, tos, strict=True)).get(strays, targets)
     return (torch.arange(first, first + v) == targets[:, None]).double()
 
 
+def of_ties(logits: Tensor) -> Tensor:
+    """Among whom amax() shares a gradient."""
+    top = (logits == logits.amax(1, keepdim=True)).double()
+    return top / top.sum(1, keepdim=True)
+
+
 def cross_entropy(
     given: list[tuple[BothWays]],
-    alone: bool = False,
+    total: Callable[[Tensor, int], Tensor] = lambda sums, rank: sums.sum(0),
     own_top: bool = False,
     strays: str = "",
-    minus_top: bool = False,
+    tops: Callable[[int], int] = lambda n: 1,
     strays_back: str = "",
-    through_top: bool = False,
+    all_rows: bool = False,
+    own_sum_back: bool = False,
+    through_top: Callable[[Tensor], Tensor] = torch.zeros_like,
     chain: bool = True,
+    result: Callable[[Tensor], Tensor] = lambda losses: losses,
 ) -> None:
     """One process that has all columns. The rest are mistakes, in forward and in backward."""
     jobs = [job for (job,) in given]
@@ -199,16 +226,15 @@ def cross_entropy(
     shifted = [p - (p if own_top else whole).amax(1, keepdim=True) for p in parts]
     sums = [p.exp().sum(1) for p in shifted]
     found = [(p * is_target(job, strays)).sum(1) for p, job in zip(shifted, jobs, strict=True)]
-    if minus_top:
-        found[0] -= (len(jobs) - 1) * whole.amax(1)
+    found[0] -= (tops(len(jobs)) - 1) * whole.amax(1)
     shares = whole.softmax(1).split([p.shape[1] for p in parts], 1)
     for rank, job in enumerate(jobs):
-        total = sums[rank] if alone else torch.stack(sums).sum(0)
-        losses = total.log() - torch.stack(found).sum(0)
-        grad = shares[rank] - is_target(job, strays_back)
-        if through_top:
-            grad -= grad.sum(1, keepdim=True) * F.one_hot(parts[rank].argmax(1), grad.shape[1])
-        job.noted["output"] = losses.to(job.upstream.dtype)
+        losses = total(torch.stack(sums), rank).log() - torch.stack(found).sum(0)
+        share = parts[rank].softmax(1) if own_sum_back else shares[rank]
+        ones = is_target(job, strays_back)
+        grad = share - (ones.sum(0).clamp(0, 1) if all_rows else ones)
+        grad -= grad.sum(1, keepdim=True) * through_top(parts[rank])
+        job.noted["output"] = result(losses).to(job.upstream.dtype)
         grad = grad * job.upstream[:, None] if chain else grad
         job.noted["logits.grad"] = grad.to(job.upstream.dtype)
 
@@ -246,27 +272,41 @@ exercise(
         *cases("columns", (3, 4, (2, 5, 1)), dtype="float64"),
         *cases("columns logits", (3, 4, (1, 6, 2), LARGE)),
     ],
-    budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3)],
+    budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3, size=goes_in)],
     hints=DRIVEN
     | {
-        "one-everywhere": "Forward is right. In backward ranks without the target's column take "
-        "1 from one of theirs.",
-        "through-the-maximum": "Forward is right. In backward a gradient goes through the maximum. "
-        "The loss does not depend on what is subtracted: it is a constant.",
-        "upstream-left-out": "Forward is right. In backward each row has to be multiplied by the "
-        "gradient that comes in, and is not.",
+        "one-everywhere": "In backward ranks without the target's column take 1 from another one.",
+        "through-the-maximum": "In backward a gradient goes through the maximum, a constant.",
+        "upstream-left-out": "In backward the gradient that comes in for each row is left out.",
         "own-maximum": "Exponentials can be added up only if all have subtracted the same maximum.",
         "own-sum": "The sum of the exponentials is over all columns, not a rank's own.",
+        "own-sum-back": "In backward what divides is a rank's own sum, not that over all columns.",
+        "log-too-soon": "Add up the ranks' sums first, and take one logarithm: no product or mean.",
+        "not-shifted": "The maximum is subtracted in the sum, and not from the target's logit.",
+        "edge-lost": "A rank's columns are first to first + v − 1, both of them included.",
+        "all-rows": "In backward 1 is taken in every row: d[:, columns] means all of them.",
+        "one-number": "A loss for each row is asked for: B numbers, and no mean or sum of them.",
         "others-targets": "A rank that does not have the target's column has to add 0 for it.",
         "too-many-bytes": "Three numbers a row go into collectives, and none in backward.",
     },
     mistakes={
-        "one-everywhere": each(strays_back=STRAY),
-        "through-the-maximum": {"through_top": True},
+        "one-number": each(result=(Tensor.mean, Tensor.sum, lambda t: t.mean().expand_as(t))),
+        "one-everywhere": each(strays_back=STRAY[:3]),
+        "all-rows": each(strays_back=("", *STRAY[:2]), all_rows=[True]),
+        "own-sum-back": {"own_sum_back": True},
+        "edge-lost": each(strays=("", *STRAY[3:]), strays_back=STRAY[3:]) + each(strays=STRAY[3:]),
+        "through-the-maximum": each(
+            through_top=(lambda own: F.one_hot(own.argmax(1), own.shape[1]), of_ties)
+        ),
+        "log-too-soon": each(total=(lambda s, rank: s.prod(0), lambda s, rank: s.mean(0))),
+        "not-shifted": {"tops": lambda n: 0},
         "own-maximum": {"own_top": True},
         "upstream-left-out": {"chain": False},
-        "own-sum": each(alone=[True], own_top=(False, True)),
-        "others-targets": [*each(strays=STRAY, strays_back=("", *STRAY)), {"minus_top": True}],
+        "own-sum": each(total=[lambda sums, rank: sums[rank]], own_top=(False, True)),
+        "others-targets": [
+            *each(strays=STRAY[:3], strays_back=("", *STRAY[:3])),
+            {"tops": lambda n: n},
+        ],
     },
     diagnoses={**driven(logits=1), "too-many-bytes": over_budget("calls")},
 )
@@ -281,7 +321,8 @@ LAYOUTS = {
 }
 NAMES = "rows places"  # of options
 OUT_OF_ORDER = "the places of a rank's rows are not side by side. Who sees whom, places say."
-Blocks = list[tuple[Tensor, Tensor]]  # the scores of own rows with the rows of a rank, and its v
+# Of each rank the scores of own rows with its rows, its v, and the scores before they are masked.
+Blocks = list[tuple[Tensor, Tensor, Tensor]]
 
 
 def by_place(keys: Tensor, queries: Tensor, other: int, rank: int) -> Tensor:
@@ -289,26 +330,47 @@ def by_place(keys: Tensor, queries: Tensor, other: int, rank: int) -> Tensor:
 
 
 def by_rank(keys: Tensor, queries: Tensor, other: int, rank: int) -> Tensor:
-    return torch.ones(len(queries), len(keys)).tril(999 * (rank - other)) > 0
+    return torch.ones(len(queries), len(keys)).tril(10**6 * (rank - other)) > 0
+
+
+def whole_blocks(keys: Tensor, queries: Tensor, other: int, rank: int) -> Tensor:
+    return torch.full((len(queries), len(keys)), other <= rank)
 
 
 def softmax(blocks: Blocks) -> Tensor:
-    return torch.cat([s for s, _ in blocks], 1).softmax(1) @ torch.cat([v for _, v in blocks])
+    return torch.cat([s for s, *_ in blocks], 1).softmax(1) @ torch.cat([v for _, v, _ in blocks])
 
 
-def not_rescaled(blocks: Blocks, stays: str = "sums values") -> Tensor:
-    """What has been added up stays as it is when the maximum grows."""
-    tops = torch.stack([s.amax(1, keepdim=True) for s, _ in blocks]).cummax(0).values
-    each = [(s - tops[-1], s - top) for (s, _), top in zip(blocks, tops, strict=True)]
-    right, stale = (torch.cat(powers, 1).exp() for powers in zip(*each, strict=True))
-    v = torch.cat([v for _, v in blocks])
-    sums, values = (stale if name in stays else right for name in ("sums", "values"))
-    return values @ v / sums.sum(1, keepdim=True)
+# A row that sees nothing of a block is NaN there, or left out, or zero.
+MEANS = (Tensor.mean, Tensor.nanmean, lambda by_block, dim: by_block.nan_to_num(0).mean(dim))
+
+
+def mean_of_blocks(blocks: Blocks, mean: Callable[[Tensor, int], Tensor]) -> Tensor:
+    return mean(torch.stack([s.softmax(1) @ v for s, v, _ in blocks]), 0)
+
+
+def step_by_step(blocks: Blocks, but: str) -> Tensor:
+    """As the ring computes it, in float32, but with a mistake: in what shrinks when the maximum
+    grows, in what the maximum is of, in when the result is divided."""
+    top = torch.full((len(blocks[0][0]), 1), -torch.inf)
+    sums = values = torch.zeros_like(top).double()
+    for scores, v, unmasked in blocks:
+        seen = unmasked if but == "the maximum is unmasked" else scores
+        new = torch.maximum(top, seen.amax(1, keepdim=True))
+        powers, shrink = ((t - new).float().exp().double() for t in (scores, top))
+        sums = sums * (1 if "sums" in but else shrink) + powers.sum(1, keepdim=True)
+        values = values * (1 if "values" in but else shrink) + powers @ v
+        values, top = values / sums if but == "divided at once" else values, new
+    return values if but == "divided at once" else values / sums
+
+
+def stepping(*buts: str) -> list[Knobs]:
+    return each(blend=[partial(step_by_step, but=but) for but in buts], turns=TURNS)
 
 
 def nan_of_nothing(blocks: Blocks, which: slice = slice(None)) -> Tensor:
     """Of these blocks, in the order in which a rank computes with them."""
-    blind = torch.stack([s.isneginf().all(1) for s, _ in blocks[which] or blocks]).any(0)
+    blind = torch.stack([s.isneginf().all(1) for s, *_ in blocks[which] or blocks]).any(0)
     return softmax(blocks).masked_fill(blind[:, None], torch.nan)
 
 
@@ -318,7 +380,8 @@ TURNS = (range, lambda n: [0, *range(n - 1, 0, -1)])  # blocks come from the lef
 def attention(
     given: list[tuple[BothWays]],
     sees: Callable[[Tensor, Tensor, int, int], Tensor] = by_place,
-    scale: float = 0.5,
+    scale: Callable[[Tensor], float] = lambda q: q.shape[1] ** 0.5,
+    stays: str = "",
     blend: Callable[[Blocks], Tensor] = softmax,
     turns: Callable[[int], Iterable[int]] = range,
 ) -> None:
@@ -330,9 +393,10 @@ def attention(
         q, where = job.given["q"].double(), job.rest[0]
         blocks = []
         for other in ((rank - step) % n for step in turns(n)):
-            k, v = (jobs[other].given[name].double() for name in "kv")
+            k, v = (jobs[rank if name in stays else other].given[name].double() for name in "kv")
             hidden = ~sees(jobs[other].rest[0], where, other, rank)
-            blocks.append(((q @ k.t() / q.shape[1] ** scale).masked_fill(hidden, -torch.inf), v))
+            scores = q @ k.t() / scale(q)
+            blocks.append((scores.masked_fill(hidden, -torch.inf), v, scores))
         job.noted["output"] = blend(blocks).to(job.given["q"].dtype)
         job.noted |= dict.fromkeys(("q.grad", "k.grad", "v.grad"))
         if job.counted:
@@ -344,8 +408,10 @@ def rows(case: Case, rank: int) -> tuple[BothWays]:
     owner = [LAYOUTS[o["places"]](place, n, o["rows"]) for place in range(o["rows"])]
     where = torch.tensor([place for place, mine in enumerate(owner) if mine == rank])
     given = {name: drawn(case, name, o["rows"], case.length)[where] for name in "qkv"}
-    if o.get("scores"):
+    if o.get("scores") == "large":
         given["q"] *= 400
+    if o.get("scores") == "far below zero":
+        given |= {"q": given["q"].abs() * 40_000, "k": -given["k"].abs() - 1}
     counted = AT_PEAK if o.get("counted") else ""
     return (BothWays(given, (where,), torch.empty(0), "qkv", counted),)
 
@@ -375,6 +441,8 @@ exercise(
         "dealt out": OUT_OF_ORDER,
         "uneven": "ranks have different numbers of rows. How long is the block that comes?",
         "large": "scores are in the thousands. What is subtracted before exp?",
+        "far below zero": "all scores are far below zero. What is smaller than any of them?",
+        "long": "there are more than 2,048 places. In which dtype do they travel?",
     },
     core=lambda rng: [
         *cases(NAMES, (2, 1, 2, "in blocks"), (2, 2, 4, "in blocks"), (3, 2, 6, "in blocks")),
@@ -386,16 +454,18 @@ exercise(
         *cases(NAMES, (3, 2, 11, "uneven"), (4, 3, 17, "uneven")),
         *cases(NAMES, (3, 3, 12, "zigzag"), dtype="float64"),
         *cases(f"{NAMES} scores", (2, 4, 6, "in blocks", "large"), (3, 4, 12, "zigzag", "large")),
+        *cases(f"{NAMES} scores", (3, 4, 9, "in blocks", "far below zero")),
+        *cases(NAMES, (2, 1, 2070, "in blocks")),
     ],
+    special=lambda case: marked({"long": case.options["rows"] > 2048}),
     regimes=lambda rng: cases(f"{NAMES} counted", (16, 32, 64, "in blocks", True)),
     budget=[
         calls_at_most(lambda play, out: (2 * play.case.world, 0), calls=2),  # lengths, of 8 bytes
         sends_at_most(lambda play: 3 * (play.case.world - 1)),
-        bytes_at_most(lambda play: sum(blocks_of(play)) - min(blocks_of(play))),
+        bytes_at_most(lambda play: (play.case.world - 1) * max(blocks_of(play))),
         peaks_at(three_blocks),
     ],
     hints={
-        "changes-argument": DRIVEN["changes-argument"],
         "mean-of-blocks": "Results of blocks are averaged. Where scores are larger, more is due.",
         "not-rescaled": "When a block has a larger maximum, what has been added up until then is "
         "too large for it: the sum, and the sum of values, have to shrink by the same factor.",
@@ -404,6 +474,11 @@ exercise(
         "own-places": "A block is masked with a rank's own places. They travel with their rows.",
         "not-causal": "Rows see places that come after their own.",
         "not-itself": "A row sees itself as well: its own place is not after its own.",
+        "turned-round": "Rows see what comes after them, and not what comes before.",
+        "stays": "Keys, or values, stay where they are, while the rest of their block travels.",
+        "hidden-maximum": "The maximum is over scores that are masked afterwards. It may be so "
+        "large that exp leaves nothing of those that count: 0/0.",
+        "divided-each-step": "The sum grows until the last step: divide by it once, at the end.",
         "scale": "Scores are divided by √d, the root of the number of columns.",
         "block-missing": "A block is left out: a rank's own comes first, and n − 1 come round.",
         "gathers": "Rows go through a collective. Which neighbour could hand its block on?",
@@ -413,28 +488,29 @@ exercise(
         "comes. Which list, or which copy, keeps the others?",
     },
     mistakes={
-        "mean-of-blocks": {
-            "blend": lambda blocks: torch.stack([s.softmax(1) @ v for s, v in blocks]).mean(0)
-        },
-        "not-rescaled": each(
-            blend=(not_rescaled, *(partial(not_rescaled, stays=s) for s in ("sums", "values"))),
-            turns=TURNS,
-        ),
+        "mean-of-blocks": each(blend=[partial(mean_of_blocks, mean=mean) for mean in MEANS]),
+        "hidden-maximum": stepping("the maximum is unmasked"),
+        "not-rescaled": stepping("sums stay", "values stay", "sums and values stay"),
+        "divided-each-step": stepping("divided at once"),
         "nan-of-nothing": each(
             blend=(nan_of_nothing, partial(nan_of_nothing, which=slice(1, 2))), turns=TURNS
         ),
-        "by-rank": {"sees": by_rank},
+        "by-rank": each(sees=(by_rank, whole_blocks)),
         "own-places": {"sees": lambda keys, rows, *of: by_place(rows, rows, *of)},
-        "not-causal": {"sees": lambda keys, rows, *of: by_place(keys, rows + 1000, *of)},
+        "not-causal": {"sees": lambda keys, rows, *of: by_place(keys, rows + 10**6, *of)},
         "not-itself": each(
             sees=[lambda keys, rows, *of: by_place(keys, rows - 1, *of)],
             blend=(softmax, nan_of_nothing, partial(nan_of_nothing, which=slice(1))),
         ),
-        "scale": each(scale=(1, 0)),
+        "turned-round": [
+            {"sees": lambda keys, rows, *of: by_place(-keys, -rows, *of)},
+            {"sees": lambda keys, rows, *of: ~by_place(keys, rows, *of)},
+        ],
+        "stays": each(stays=("k", "v", "kv")),
+        "scale": each(scale=(lambda q: q.shape[1], lambda q: 1, lambda q: len(q) ** 0.5)),
         "block-missing": each(turns=(lambda n: range(n - 1), lambda n: [0, *range(2, n)])),
     },
     diagnoses={
-        "changes-argument": says("the caller's"),
         "gathers": over_budget("calls"),
         "comes-home": over_budget("sends", "bytes"),
         "blocks-kept": over_budget("memory"),

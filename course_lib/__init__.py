@@ -32,7 +32,7 @@ _PUBLIC = {
         "RankFailed",
         "expect",
     ),
-    "gradients": ("compare_gradients",),
+    "gradient_comparison": ("compare_gradients", "gradients"),
     "ranks": ("run",),
     "simulated": ("Network", "simulate"),
     "trace": ("Event", "Run", "Span", "Trace"),

@@ -96,8 +96,9 @@ class Hang(Blocked):
 class Mismatch(CourseError):
     """Two ranks called operations that do not fit together. ``ranks`` and ``lines`` name them.
 
-    ``what`` is the property that differs: op, shape, splits, dtype, reduce op, root, peer, tag,
-    group or stride.
+    ``what`` is the property that differs: op, module, shape, splits, dtype, reduce op, root, peer,
+    tag, group, stride or outputs. Where one rank has left a call out, the text says that, and
+    ``what`` is only what differs first between two calls that were never meant for each other.
     """
 
     what: str

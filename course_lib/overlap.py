@@ -20,21 +20,29 @@ def stretch(tensor: Any) -> tuple[int, int]:
     return start, start + (last + 1) * tensor.element_size()
 
 
-def shared_memory(tensors: Sequence[Any]) -> str:
-    """What a call is given to fill, in words, where two of its tensors have an element in common:
-    "one tensor 3 times", "tensors that share memory"; "" where each has memory of its own. All are
-    dense or strided tensors on one device.
+def shared_memory(tensors: Sequence[Any], are_read: bool = False) -> str:
+    """What a call is given to fill, in words, where what it fills is lost: "one tensor 3 times",
+    "tensors that share memory"; "" where it is not. All are dense or strided tensors on one device.
+
+    Where some outputs have memory of their own, one tensor that stands for all others is a place
+    for what nobody reads: so Muon fills up the list of its last all_gather. Not where the call
+    reads them itself.
     """
-    stretches = sorted(stretch(tensor) for tensor in tensors if tensor.numel())
+    filled = {_place(tensor): tensor for tensor in tensors if tensor.numel()}
+    times = Counter(_place(tensor) for tensor in tensors if tensor.numel())
+    if times and (max if are_read else min)(times.values()) > 1:
+        return f"one tensor {max(times.values())} times"
+    stretches = sorted(map(stretch, filled.values()))
     if all(end <= start for (_, end), (start, _) in pairwise(stretches)):
         return ""
-    most = max(Counter((t.data_ptr(), t.shape, t.stride()) for t in tensors if t.numel()).values())
-    if most > 1:
-        return f"one tensor {most} times"
-    if sum(tensor.numel() for tensor in tensors) > _MOST_ELEMENTS:
+    if sum(tensor.numel() for tensor in filled.values()) > _MOST_ELEMENTS:
         return ""  # they interleave, and to look at each element takes too long
-    elements = [address for tensor in tensors for address in _addresses(tensor)]
+    elements = [address for tensor in filled.values() for address in _addresses(tensor)]
     return "tensors that share memory" if len(set(elements)) < len(elements) else ""
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _addresses(tensor: Any) -> list[int]:

@@ -31,22 +31,27 @@ class Line(str):
     """A place in somebody's source that reads as itself: ``cell [7], line 5:  dist.recv(x, 1)``.
 
     ``where`` is the cell or file, ``number`` the line's number in it, ``source`` its stripped
-    text (empty where the source is not to be had), ``function`` the name of the function.
+    text (empty where the source is not to be had), ``function`` the name of the function, and
+    ``file`` where Python finds the text on this machine (empty where nobody knows).
     """
 
     where: str
     number: int
     source: str
     function: str
+    file: str
 
-    def __new__(cls, where: str, number: int, source: str = "", function: str = "") -> Self:
+    def __new__(
+        cls, where: str, number: int, source: str = "", function: str = "", file: str = ""
+    ) -> Self:
         place = f"{where}, line {number}"
         line = super().__new__(cls, f"{place}:  {source}" if source else place)
         line.where, line.number, line.source, line.function = where, number, source, function
+        line.file = file
         return line
 
-    def __reduce__(self) -> tuple[type[Line], tuple[str, int, str, str]]:
-        return Line, (self.where, self.number, self.source, self.function)
+    def __reduce__(self) -> tuple[type[Line], tuple[str, int, str, str, str]]:
+        return Line, (self.where, self.number, self.source, self.function, self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,9 @@ class Event:
     in_splits: tuple[int, ...] | None = None  # None: not known, or the op has no such sizes
     out_splits: tuple[int, ...] | None = None
     stream: str | None = None  # of a modelled GPU: "compute", "side 1" or "communicator"
+    # What the call is a part of: "broadcast_object_list" and the like, which call others, or the
+    # module for which fully_shard makes it; "" where there is no such thing.
+    within: str = ""
 
     @property
     def is_send(self) -> bool:

@@ -140,7 +140,8 @@ def _has_put(folder: str, path: str) -> bool:
 def _line_at(filename: str, number: int, function: str) -> Line:
     where = _cells.get(filename) or os.path.basename(filename)
     source = linecache.getline(filename, number).strip()
-    return Line(where, number, source, sys.intern(function))  # equal traces have equal pickles
+    # equal traces have equal pickles
+    return Line(where, number, source, sys.intern(function), sys.intern(filename))
 
 
 def show_lines(file: str, source: str) -> None:
@@ -179,6 +180,19 @@ def find_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame
+
+
+def sharded_module(frame: FrameType | None) -> str:
+    """The module for which ``fully_shard`` makes the call that this frame is in, by its name in the
+    model; "" where it makes none, or has not named its modules yet.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group")
+    while fsdp is not None and frame is not None and not is_user_frame(frame):
+        if frame.f_code.co_filename == fsdp.__file__:
+            name = getattr(frame.f_locals.get("self"), "_module_fqn", None)
+            return "the root module" if name == "" else name or ""
+        frame = frame.f_back
+    return ""
 
 
 def line_of(frame: FrameType) -> Line:

@@ -295,7 +295,9 @@ def sharding() -> Picture:
             "ZeRO 2: and gradients",
             "ZeRO 3: and parameters",
         ],
-        caption="Bytes alive on one of four ranks in three training steps of the same model.",
+        unit=("P", names["P"]),
+        caption="Alive on one of four ranks in three training steps of the same model. P is the "
+        "size of all parameters.",
     )
 
 

@@ -164,6 +164,21 @@ def test_the_largest_are_named_by_their_lines():
     assert str(first).startswith("200 bytes: float32 [50]   ")
 
 
+def test_who_held_it_at_the_peak_is_kept_until_the_peak_begins_anew():
+    given = torch.ones(3)
+    with count_memory(given) as memory:
+        torch.ones(50) + torch.ones(50)
+        kept = torch.ones(4)
+        assert [one.nbytes for one in memory.largest(9, at_peak=True)] == [200, 200, 200, 12]
+        assert [one.nbytes for one in memory.largest(9)] == [16, 12]
+        memory.reset_peak()
+        assert memory.largest(9, at_peak=True) == memory.largest(9)
+        held = reading(memory, peak=True)
+    assert kept.numel() + given.numel() == 7
+    assert held["memory"] == 28
+    assert held["largest"].startswith("16 bytes: float32 [4]   ")
+
+
 def test_a_peak_can_begin_anew_and_a_curve_knows_its_spans():
     def one() -> int:
         with count_memory() as memory:
@@ -214,6 +229,11 @@ def test_the_picture_has_a_panel_a_run_and_says_the_same_in_words():
         "backward  4.01 kB     4.01 kB",
     ]
     assert "4 kB" in draw.memory(done, rank=0).words
+    own = draw.memory(done, unit=("P", 1001))
+    assert "backward   4 P         4 P" in own.words
+    [axes] = own.axes
+    assert axes.yaxis.get_major_formatter()(2002, 0) == "2 P"
+    assert axes.get_xlabel() == "operators that made or freed a tensor"
     nothing = simulate(lambda: None, world_size=1)
     assert draw.memory(nothing).words == "no memory was counted: see count_memory"
     with pytest.raises(ValueError, match="without a run"):
@@ -238,7 +258,8 @@ def test_a_rule_says_how_many_bytes_are_held_and_whose_they_are():
     noted |= reading(memory, peak=True)
     assert list(peaks_at(lambda play, rank: 400)(play)) == []
     [found] = peaks_at(lambda play, rank: 399)(play)
-    assert found.text == "rank 0 holds 400 bytes at the peak, at most 399"
+    assert found.text.startswith("rank 0 holds 400 bytes at the peak, at most 399; ")
+    assert "kept = given * 2" in found.text
 
 
 def test_what_an_operator_of_dtensors_gathers_meanwhile_is_in_the_peak():

@@ -31,14 +31,14 @@ ARROWS: dict[str, set[str]] = {
     "watch": {"words", "diagnosis", "ranks"},
     "simulated": {"words", "diagnosis"},
     "beside": {"words", "diagnosis"},
-    "gradients": {"words", "diagnosis"},
+    "gradient_comparison": {"words", "diagnosis"},
     "checks": {
         "words",
         "diagnosis",
         "ranks",
         "simulated",
         "beside",
-        "gradients",
+        "gradient_comparison",
         "copies",
         "facade",
     },
@@ -47,7 +47,7 @@ ARROWS: dict[str, set[str]] = {
     "jobs": {"facade"},  # scripts for torchrun
     "facade": {"words", "draw", "ranks", "simulated", "beside", "checks"},
     "__main__": {"words"},
-    "course_exercises": {"words", "simulated", "beside", "gradients", "checks"},
+    "course_exercises": {"words", "simulated", "beside", "gradient_comparison", "checks"},
     "course_staff": {
         "words",
         "diagnosis",
@@ -67,7 +67,7 @@ ROOMS = (
     "watch",
     "simulated",
     "beside",
-    "gradients",
+    "gradient_comparison",
     "checks",
     "copies",
     "jobs",
@@ -76,27 +76,27 @@ ALONE = ("doctor", "__main__")
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "words": 1050,
-    "diagnosis": 720,
-    "ranks": 1510,
-    "draw": 1120,
-    "simulated": 3100,
+    "words": 1070,
+    "diagnosis": 820,
+    "ranks": 1620,
+    "draw": 1130,
+    "simulated": 3240,
     "watch": 960,
-    "gradients": 400,
-    "beside": 1180,
-    "checks": 1800,
-    "copies, doctor, jobs": 810,
+    "gradient_comparison": 590,
+    "beside": 1210,
+    "checks": 1810,
+    "copies, doctor, jobs": 800,
     "course_exercises shared": 330,
-    "course_staff/authoring": 560,
+    "course_staff/authoring": 570,
     "course_staff/grading": 2450,
 }
-MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at
+MOST_OF_AN_EXERCISE = 103  # lines of its lesson, hints included, on average; 100 are aimed at
 MOST_OF_A_MODULE = 300
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run
-    Span Trace check compare_gradients compute count_memory device draw expect load_digits run
-    simulate span
+    Span Trace check compare_gradients compute count_memory device draw expect gradients load_digits
+    run simulate span
 """
 
 

@@ -51,6 +51,7 @@ course_lib.simulated.rank: Rank current
 course_lib.simulated.records: Site
 course_lib.trace: Line Span
 course_lib.user_code: find_frame line_at line_of show_lines stack_lines
+course_lib.versions: OLDEST_PYTHON
 """
 PUBLIC = {"course_lib": {*course_lib.__all__, "__file__"}, "course_lib.draw": draw.__all__}
 

@@ -130,7 +130,7 @@ RENAMED = "course_lib-0.1.0-py3-none-any (1).whl"  # as a browser calls what it 
 GITHUB = "git+https://github.com/us/course@v0.1.0"
 MISSING = f"{HERE} is not beside this notebook"
 AGAIN = "put it there, and run this cell again\n"
-FETCHES = "pip fetches what the library needs and is not here: gigabytes, without torch>=2.14\n"
+FETCHES = "pip fetches torch, numpy, which the library needs: gigabytes\n"
 OLD_TORCH = "ERROR: No matching distribution found for torch>=2.14"
 NO_RIGHT = "ERROR: Could not install packages due to an OSError: [Errno 13] Permission denied"
 NO_PIP = "/usr/bin/python3: No module named pip"
@@ -188,7 +188,7 @@ def test_the_first_cell_asks_pip_for_a_wheel_or_an_address_and_for_no_name(
     for name in beside:
         (tmp_path / name).touch()
     source = install_cell("00_a", project(tmp_path, repository)).source
-    assert len(source.splitlines()) <= 12
+    assert len(source.splitlines()) <= 17
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(subprocess, "run", pip)
@@ -199,6 +199,37 @@ def test_the_first_cell_asks_pip_for_a_wheel_or_an_address_and_for_no_name(
     assert [command[5] for command in calls] == asked
     # Only the second call may ask a registry, for what the library needs.
     assert [command[6:] for command in calls] == [["--no-index"], []][: len(calls)]
+
+
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        ({"torch"}, "pip fetches numpy, which the library needs\ninstalled\n"),
+        ({"torch", "numpy"}, "pip fetches newer versions, which the library needs\ninstalled\n"),
+    ],
+)
+def test_the_first_cell_names_what_is_missing(there, says, tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / HERE).touch()
+    source = install_cell("00_a", project(tmp_path)).source
+    ends = iter([1, 0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
+    monkeypatch.setattr(
+        subprocess, "run", lambda c, **_: subprocess.CompletedProcess(c, next(ends), "", "")
+    )
+    exec(compile(source, "cell", "exec"), {})
+    assert capsys.readouterr().out == says
+
+
+def test_an_old_python_is_told_before_pip_is_asked(tmp_path: Path, monkeypatch, capsys):
+    source = install_cell("00_a", project(tmp_path)).source
+    monkeypatch.setattr(sys, "version_info", (3, 10, 0))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(subprocess, "run", None)
+    exec(compile(source, "cell", "exec"), {})
+    assert (
+        capsys.readouterr().out == "The course needs Python 3.11 or later: choose another kernel\n"
+    )
 
 
 def test_where_the_library_is_the_first_cell_does_nothing(tmp_path: Path, monkeypatch, capsys):

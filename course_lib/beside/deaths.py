@@ -129,14 +129,16 @@ def killed(before: bool, live: Live, path: Path) -> Facts:
         saved(live, 0)
     kept = keep(path)
     plain = saved(live, 1)
-    deaths = []
+    deaths, events = [], [["begins", ""], *plain["events"]]
     for words, point in points(plain, largest(path)):
         again(path, kept)
         live(save=1, point=point)
         once, end = live(save=2, point=point), live(save=3)
+        half = point[1] is not None and events[point[0]][1] in once.get("reads", ())
         told = {"once": found(once), "twice": found(end), "end": found(end, "after")}
-        deaths.append({"when": words} | told)
-    return {"deaths": deaths, "events": [in_words(*event) for event in plain["events"]]}
+        deaths.append({"when": words, "half read": half} | told)
+    grown = [in_words(*event) for event, more in zip(events, plain["writes"], strict=True) if more]
+    return {"deaths": deaths, "events": [in_words(*e) for e in events[1:]], "grown": grown}
 
 
 def tidy(live: Live, path: Path) -> Facts:
@@ -199,10 +201,10 @@ class Opens:
 
 
 def neighbours(live: Live, path: Path) -> Facts:
-    """Other files lie in the folder, some named as the answer names its own, and another
-    checkpoint."""
-    other = partial(live, path=path.with_name("other.pt"))
-    saved(other, 0)
+    """Other files lie in the folder, some named as the answer names its own; and a checkpoint whose
+    name differs in its ending alone is saved in the middle of a save."""
+    other = path.with_suffix(".1")
+    saved(partial(live, path=other), 0)
     events = saved(live, 0)["events"]
     names = {Path(name).suffix for _, *names in events for name in names}
     notes = [path.with_name(f"notes{s}") for s in names | {".txt"}] + [Path(f"{path}.notes")]
@@ -210,7 +212,12 @@ def neighbours(live: Live, path: Path) -> Facts:
         one.write_text("not a checkpoint")
     saved(live, 1)
     whole = all(n.exists() and n.read_text() == "not a checkpoint" for n in notes)
-    return {"whole": whole, "other": found(other())}
+    met = []
+    for number, event in enumerate(events[:MOST_EVENTS], 1):
+        mine = found(live(save=1, point=(number, None), neighbour=other), "after")
+        theirs = found(live(path=other))
+        met.append({"when": f"before it {in_words(*event)}", "mine": mine, "theirs": theirs})
+    return {"whole": whole, "met": met}
 
 
 STORIES: dict[str, Story] = {

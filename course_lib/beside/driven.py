@@ -6,7 +6,7 @@ sees on the way, and ``left()`` is what is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +18,21 @@ from torch import Tensor, nn
 
 from course_lib.beside.memory import MemoryCounter, reading
 from course_lib.beside.seen import Noted, left
-from course_lib.context import compute
+from course_lib.context import compute, span
 
 AT_PEAK = "at the peak"
 FORWARD, BACKWARD = 1e-3, 2e-3  # seconds that a layer computes
+PASSES = "forward pass", "backward pass"  # names of spans
+MOMENT = 1e-6  # seconds between them, so that no call seems to lie in two
 # rounds that end with the mean
 REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
 
 
-def back(out: Tensor, gradient: Tensor) -> None:
-    """out.backward(gradient); said so, it would import sympy, for half a second a process."""
-    (out * gradient.to(out.dtype)).sum().backward()
+def back(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
+    """out.backward(gradient); said so, it would import sympy, for half a second a process. Where
+    there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``."""
+    loss = (out * gradient.to(out.dtype)).sum()
+    return torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else loss.backward() or ()
 
 
 class Net(nn.Module):
@@ -94,9 +98,8 @@ class Training(Noted):
         without = () if kind.endswith(("all layers", "kept gradient")) else self.without
         with torch.set_grad_enabled(kind != "evaluate"):
             with no_sync() if both or kind == "forward half in no_sync" else nullcontext():
-                if "nested" in kind:
-                    with no_sync():
-                        pass
+                with no_sync() if "nested" in kind else nullcontext():
+                    pass
                 out = model(batch, without=without)
                 if both:
                     back(out, batch)
@@ -128,9 +131,16 @@ class Training(Noted):
 
 @dataclass(repr=False, eq=False)
 class BothWays(Noted):
-    """A forward and a backward pass through a function of tensors and of the ``rest``. Barriers
-    mark in the trace where each begins. There is no way back where ``upstream`` has another shape.
-    ``counted``: when the bytes alive are noted, between forward and backward or at forward's peak.
+    """A forward and a backward pass through a function of tensors and of the ``rest``. Spans mark
+    both in the trace, with a moment between them. There is no way back where ``upstream`` has
+    another shape. ``counted``: when the bytes alive are noted, between forward and backward or at
+    forward's peak.
+
+    Gradients are asked for by ``torch.autograd.grad``: a backward that writes into ``.grad`` itself
+    returns none, and two backward passes would leave the second one's alone. Then the function is
+    used twice in one graph, the second time with other numbers: the first use has to contribute
+    what it did before. A backward that keeps things outside ctx, or writes into the gradient that
+    comes in, is right only where it is used once.
     """
 
     given: dict[str, Tensor]
@@ -147,38 +157,51 @@ class BothWays(Noted):
             name: t.clone().requires_grad_(name not in self.constant)
             for name, t in self.given.items()
         }
-        kept = [(t, t.clone()) for t in self.rest if isinstance(t, Tensor)]
+        trained = {f"{name}.grad": t for name, t in own.items() if t.requires_grad}
+        kept = [(t, t.clone()) for t in (*own.values(), *self.rest) if isinstance(t, Tensor)]
         counter = MemoryCounter([*own.values(), self.rest, self.upstream], draws=False)
         with counter if self.counted else nullcontext():
-            dist.barrier()
-            out = function(*own.values(), *self.rest)
-            dist.barrier()
+            with span(PASSES[0]):
+                out = function(*own.values(), *self.rest)
+            compute(MOMENT)
             if self.counted:
                 self.noted |= reading(counter, peak=self.counted == AT_PEAK)
-            is_right = isinstance(out, Tensor) and out.shape == self.upstream.shape
-            if is_right and out.requires_grad:
-                back(out, self.upstream)
+            goes_back = getattr(out, "requires_grad", False) and out.shape == self.upstream.shape
+            with span(PASSES[1]):
+                grads = back(out, self.upstream, *trained.values()) if goes_back else ()
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
-        self.noted |= {f"{name}.grad": t.grad for name, t in own.items()}
-        if not all(torch.equal(t, before) for t, before in kept):
-            raise ValueError("one of the caller's tensors has changed")
-        for name, t in own.items():
-            if not torch.equal(t.detach(), self.given[name]):
-                raise ValueError(f"the caller's {name} has changed")
-            if t._backward_hooks:
-                raise ValueError(f"the caller's {name} has kept a hook")
+        self.noted |= dict.fromkeys(f"{name}.grad" for name in own)
+        self.noted |= zip(trained, grads, strict=False)
+        refuse_changes([*own.values()], kept)
+        if goes_back:
+            compute(MOMENT)
+            others = [(t.detach() / 2).requires_grad_(t.requires_grad) for t in own.values()]
+            both = function(*own.values(), *self.rest) + function(*others, *self.rest)
+            pairs = zip(back(both, self.upstream, *trained.values()), grads, strict=True)
+            if not all(
+                a is b or torch.allclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in pairs
+            ):
+                self.remarks.append("used twice")
+
+
+def refuse_changes(leaves: list[Tensor], kept: list[tuple[Tensor, Tensor]]) -> None:
+    """``kept``: tensors that are the caller's, and what they were."""
+    if not all(torch.equal(t, before) for t, before in kept):
+        raise ValueError("one of the caller's tensors has changed")
+    if any(t._backward_hooks for t in leaves):
+        raise ValueError("one of the caller's tensors has kept a hook")
+    if any(t.grad is not None for t in leaves):
+        raise ValueError("a gradient was written into .grad by the answer's own backward")
 
 
 @dataclass(repr=False, eq=False)
-class Salted:
+class Salted(Noted):
     """A model, given to a function in a process that hashes text in its own way: ``hash`` is
     salted anew in each Python that is started, as torchrun starts them."""
 
+    words = "a model"
     model: nn.Module
     rank: int
-
-    def __repr__(self) -> str:
-        return "a model"
 
     def left(self) -> Any:
         return left(self.model)

@@ -72,9 +72,9 @@ def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[
         mine = tuple(map(_wrapped, args)) if ddp else args
         before = _places(mine)
         value = _named(_call(function, mine))
-        notes = _notes(before, _places(mine), value, returned)
+        remarks = [text for arg in args for text in getattr(arg, "remarks", ())]
+        ends.append((left(mine), (*_notes(before, _places(mine), value, returned), *remarks)))
         returned.append(value)
-        ends.append((left(mine), notes))
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 

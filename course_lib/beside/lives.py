@@ -18,6 +18,7 @@ import io
 import json
 import os
 import pickle
+import posix
 import resource
 import shutil
 import signal
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NoReturn
@@ -63,6 +64,7 @@ class Life:
     path: Path
     save: int | None = None  # the number of a state
     point: Point | None = None  # of the save, at which it is killed
+    neighbour: Path | None = None  # a checkpoint that is saved at the point, in place of a death
     room: int | None = None  # bytes a file may have; then the disk is full
     read_only: bool = False
 
@@ -158,10 +160,14 @@ class Watch:
 
     def __init__(self, life: Life) -> None:
         self.life, self.folder, self.saving = life, life.path.parent, False
+        self.answer: Any = None  # loaded after this, so that it finds what sees its syncs
+        for name, module in product(("fsync", "fdatasync", "sync"), (os, posix)):
+            setattr(module, name, partial(self.sync, getattr(module, name)))
         self.events: list[list[str]] = []  # what is done, and to which files
         self.start = self.look()
         self.before: list[dict] = []  # what files were like before each event
         self.reads: set[str] = set()
+        self.waits: set[str] = set()  # names of files whose writes wait for the disk
         self.synced: dict[tuple[int, int], int] = {}  # by inode its size when it was synced
         self.unsynced: set[str] = set()  # names that files were given too early
 
@@ -178,7 +184,9 @@ class Watch:
         more = [os.path.relpath(os.fsdecode(args[1]), self.folder)] if event == "os.rename" else []
         self.events.append([event.removeprefix("os."), name, *more])
         self.before.append(self.look())
-        if more and os.path.isfile(args[0]) and not self._is_synced(args[0]):
+        if name in self.waits or (event == "open" and (args[2] or 0) & os.O_DSYNC):
+            self.waits |= {name, *more}
+        elif more and os.path.isfile(args[0]) and not self._is_synced(name):
             self.unsynced |= {*more}
         if self.life.read_only and not name.startswith(".."):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), args[0])
@@ -187,10 +195,24 @@ class Watch:
     def reach(self, number: int) -> None:
         """Before the event of this number; 0 is the beginning."""
         at, most = self.life.point or (None, None)
-        if at == number and most is None:
+        if at == number and self.life.neighbour:
+            self.meet(self.life.neighbour)
+        elif at == number and most is None:
             os.kill(os.getpid(), signal.SIGKILL)
         elif at == number:
             _let_grow(most, signal.SIG_DFL)
+
+    def meet(self, neighbour: Path) -> None:
+        """It is saved by a process that is gone when this one goes on. If that waits for this save,
+        at a lock, it gives up."""
+        if os.fork() == 0:
+            try:
+                signal.alarm(2)
+                self.saving = False
+                self.answer(str(neighbour)).save(self.life.states[2])
+            finally:
+                os._exit(0)
+        os.wait()
 
     def look(self) -> dict[int, tuple[int, int]]:
         """By inode what changes when a file is written."""
@@ -198,23 +220,19 @@ class Watch:
         infos = [p.lstat() for place in places for p in place.rglob("*") if not p.is_dir()]
         return {i.st_ino: (i.st_size, i.st_mtime_ns) for i in infos if i.st_size}
 
-    def see_syncs(self, answer: Any) -> None:
-        """Also where the answer's methods have the name from elsewhere."""
-        plain = (os.fsync, os.fdatasync)
-        spaces = [getattr(method, "__globals__", {}) for method in vars(answer).values()]
-        for space in (vars(os), *spaces):
-            for name, value in [*space.items()]:
-                if any(value is one for one in plain):
-                    space[name] = partial(self.sync, value)
+    def sync(self, plain: Callable, *of: Any) -> None:
+        """os.sync() is of no file, and counts for all that lie here. It is not called: it would
+        have every disk of the machine written."""
+        for fd in of:
+            plain(fd)
+        places = [fd if isinstance(fd, int) else fd.fileno() for fd in of]
+        for place in places or files(self.folder).values():
+            info = os.stat(place)
+            self.synced[info.st_dev, info.st_ino] = info.st_size
 
-    def sync(self, plain: Callable, fd: Any) -> None:
-        plain(fd)
-        info = os.stat(fd if isinstance(fd, int) else fd.fileno())
-        self.synced[info.st_dev, info.st_ino] = info.st_size
-
-    def _is_synced(self, path: Any) -> bool:
-        info = os.stat(path)
-        return self.synced.get((info.st_dev, info.st_ino)) == info.st_size
+    def _is_synced(self, name: str) -> bool:
+        info = os.stat(self.folder / name)
+        return name in self.waits or self.synced.get((info.st_dev, info.st_ino)) == info.st_size
 
     def facts(self) -> Facts:
         """Of a save that went well. A file is unsynced that has changed, and was not synced as it
@@ -222,7 +240,7 @@ class Watch:
         end = self.look()
         new = {inode for inode, size in end.items() if self.start.get(inode) != size}
         names = [(n, at) for n, at in files(self.folder).items() if at.stat().st_ino in new]
-        late = [n for n, at in names if n in self.unsynced or not self._is_synced(at)]
+        late = [n for n, at in names if n in self.unsynced or not self._is_synced(n)]
         looks = pairwise([self.start, *self.before, end])
         writes = [any(old.get(file) != size for file, size in one.items()) for old, one in looks]
         return {"events": self.events, "writes": writes, "unsynced": late}
@@ -245,11 +263,10 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
     watch = Watch(life)
     try:
         enter()
-        answer = load()
-        watch.see_syncs(answer)
+        answer = watch.answer = load()
         sys.addaudithook(watch.hook)
         checkpoint = answer(str(life.path))
-        yield {"found": which(checkpoint.load(), life.states)}
+        yield {"found": which(checkpoint.load(), life.states), "reads": sorted(watch.reads)}
         if life.save is not None:
             watch.saving = True
             if life.room is not None:
@@ -262,7 +279,7 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
         yield {"reads": sorted(watch.reads), "done": True}
     except BaseException as error:
         watch.saving = False
-        yield {"error": f"{type(error).__name__}: {error}"[:300]}
+        yield {"error": f"{type(error).__name__}: {error}"[:300], "reads": sorted(watch.reads)}
 
 
 def which(found: Any, states: list[dict]) -> str:

@@ -3,7 +3,7 @@
     with count_memory(model) as memory:      a storage is counted once, however many tensors share
         loss = model(x).sum()                it, with the bytes that it has at the moment
         loss.backward()
-    memory.peak, memory.now, memory.largest()
+    memory.peak, memory.now, memory.largest(), memory.largest(at_peak=True)
 
 What operators make is seen by a TorchDispatchMode, what dies by weak references. A storage may
 shrink without any operator: ``fully_shard`` empties those that it gathers into. So all that are
@@ -40,6 +40,7 @@ def count_memory(*given: Any) -> MemoryCounter:
     under ``run``, ``simulate`` and on modelled GPUs. Not counted: the scratch memory of a single
     operator, and what Python keeps beside the storages. Under ``run`` gloo's thread may hold the
     tensors of a call some milliseconds longer than the call took, and a peak may catch them.
+    gloo's reduce_scatter_tensor also works on a copy of its input, which only ``run`` counts.
 
     >>> with count_memory(model, optimizer) as memory:
     ...     with span("forward"):
@@ -77,6 +78,7 @@ class MemoryCounter(TorchDispatchMode):
         # by the address of each storage, which may be used again once that is gone
         self._seen: dict[int, tuple[weakref.ref, torch.dtype, tuple[int, ...], Line | None]] = {}
         self.peak = 0
+        self._at_peak = self._alive()
         self.curve: Curve = []
         for tensor in _tensors_in(given):
             self._see(tensor, lambda: None)
@@ -108,16 +110,23 @@ class MemoryCounter(TorchDispatchMode):
 
     def reset_peak(self) -> None:
         """Let ``peak`` begin anew, as ``torch.cuda.reset_peak_memory_stats`` does."""
-        self.peak = self.now
+        self.peak, self._at_peak = self.now, self._alive()
 
-    def largest(self, count: int = 5) -> list[Held]:
-        """Who holds the most now, the largest first."""
-        held = [
-            Held(storage.nbytes(), str(dtype).removeprefix("torch."), shape, line)
-            for reference, dtype, shape, line in list(self._seen.values())
+    def largest(self, count: int = 5, *, at_peak: bool = False) -> list[Held]:
+        """Who holds the most now, or held it when ``peak`` was reached; the largest first."""
+        held = self._at_peak if at_peak else self._alive()
+        first = sorted(held, key=lambda one: -one[0])[:count]
+        return [
+            Held(nbytes, str(dtype).removeprefix("torch."), shape, line)
+            for nbytes, dtype, shape, line in first
+        ]
+
+    def _alive(self) -> list[tuple[int, torch.dtype, tuple[int, ...], Line | None]]:
+        return [
+            (storage.nbytes(), *about)
+            for reference, *about in list(self._seen.values())
             if (storage := reference()) is not None and storage.nbytes()
         ]
-        return sorted(held, key=lambda one: -one.nbytes)[:count]
 
     def _see(self, tensor: torch.Tensor, line: Callable[[], Line | None]) -> None:
         """Count a tensor's storage, if it is a new one; only then ask where we are."""
@@ -132,7 +141,8 @@ class MemoryCounter(TorchDispatchMode):
         """Write down what is alive now, and forget what is not."""
         self._seen = {at: known for at, known in self._seen.items() if known[0]() is not None}
         now, inside = self.now, current().inside
-        self.peak = max(self.peak, now)
+        if now > self.peak:
+            self.peak, self._at_peak = now, self._alive()
         if self._draws and (not self.curve or self.curve[-1][1:] != (now, inside)):
             self.curve.append((current().now(), now, inside))
 
@@ -157,12 +167,10 @@ def _line(frame: FrameType) -> Line | None:
 
 
 def reading(memory: MemoryCounter, peak: bool = False) -> dict[str, Any]:
-    """What an exercise notes: the bytes held at rest, and whose; of a peak nobody knows whose."""
-    if peak:
-        return {"memory": memory.peak, "largest": ""}
-    now = memory.at_rest()
-    held = [str(one) for one in memory.largest(20) if one.line][:2]
-    return {"memory": now, "largest": "; ".join(held)}
+    """What an exercise notes: the bytes held at rest, or at the peak, and whose."""
+    held_bytes = memory.peak if peak else memory.at_rest()
+    held = [str(one) for one in memory.largest(20, at_peak=peak) if one.line][:2]
+    return {"memory": held_bytes, "largest": "; ".join(held)}
 
 
 def _tensors_in(given: Any) -> Iterator[torch.Tensor]:

@@ -45,17 +45,10 @@ class Drawing(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         self.before()
         x = self.inputs[index]
-        if "torch" in self.draws:
-            x = x + torch.rand(())
-        if "numpy" in self.draws:
-            x = x + numpy.random.rand()
-        if "random" in self.draws:
-            x = x + random.random()
+        x = x + torch.rand(()) if "torch" in self.draws else x
+        x = x + numpy.random.rand() if "numpy" in self.draws else x
+        x = x + random.random() if "random" in self.draws else x
         return x.float(), self.targets[index]
-
-
-def slower(step: int) -> float:
-    return 1 / (1 + step)
 
 
 class Job:
@@ -66,12 +59,11 @@ class Job:
         for p, start in zip(self.model.parameters(), plan.weights, strict=True):
             p.data = start.clone()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.25, momentum=0.875)
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, slower)
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: 1 / (1 + step)
+        )
         self.dataset = Drawing(plan.inputs, plan.targets, plan.draws)
         self.batch_size = plan.batch_size
-
-    def __repr__(self) -> str:
-        return "a job"
 
 
 @dataclass
@@ -136,18 +128,15 @@ def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
     """What is noted of a life; of one that was killed no weights."""
     out = {f"life {life}": losses, f"life {life}, saves": saves}
     if not isinstance(losses, str):
-        out[f"life {life}, weights"] = nn.utils.parameters_to_vector(
-            job.model.parameters()
-        ).detach()
+        weights = nn.utils.parameters_to_vector(job.model.parameters())
+        out[f"life {life}, weights"] = weights.detach()
     return out
 
 
 def seed(life: int, rank: int) -> None:
     """A new process has other numbers to draw."""
-    number = 1000 * life + rank
-    torch.manual_seed(number)
-    numpy.random.seed(number)
-    random.seed(number)
+    for seeds in (torch.manual_seed, numpy.random.seed, random.seed):
+        seeds(1000 * life + rank)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

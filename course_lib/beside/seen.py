@@ -34,10 +34,12 @@ class Seen:
 
 @dataclass(repr=False, eq=False)
 class Noted:
-    """An argument that notes, by name, what it sees. ``left()`` is what is compared."""
+    """An argument that notes, by name, what it sees. ``left()`` is what is compared, and
+    ``remarks`` are what values do not show."""
 
     words: ClassVar[str] = "what it is given"
     noted: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    remarks: list[str] = field(default_factory=list, kw_only=True)
 
     def __repr__(self) -> str:
         return self.words

@@ -24,9 +24,11 @@ SMALL = 16 << 10  # bytes of parameters below which nobody counts
 
 
 def positive(seed: int, like: Tensor) -> Tensor:
-    """Whole numbers from 1 to 8, drawn anew each time: nobody has to keep them."""
+    """Whole numbers from 1 to 8, drawn anew each time: nobody has to keep them. They lie in memory
+    as ``like`` does, as a gradient does beside its parameter.
+    """
     source = torch.Generator().manual_seed(seed)
-    return torch.randint(1, 9, like.shape, generator=source).to(like.dtype)
+    return torch.empty_like(like).copy_(torch.randint(1, 9, like.shape, generator=source))
 
 
 @dataclass(repr=False, eq=False)
@@ -52,21 +54,24 @@ class Optimizing(Noted):
             if memory is not None:
                 self.noted |= reading(memory)
         for number, (arrays, gone) in enumerate(steps):
-            self.notes(number, map(torch.from_numpy, arrays), gone)
+            self.notes(number, map(torch.as_tensor, arrays), gone)
 
     @property
     def is_counted(self) -> bool:
         """Whether what is to be counted is more than a few words."""
         return sum(p.nbytes for p in self.params) >= SMALL
 
+    def copied(self, parameter: Tensor) -> Any:
+        """Where bytes are counted an array, which nobody counts. (numpy has no bfloat16.)"""
+        return parameter.numpy().copy() if self.is_counted else parameter.clone()
+
     def step(self, mine: Any, step: int) -> tuple[list, list[bool]]:
-        """The parameters afterwards as arrays, which nobody counts, and whose gradient is gone
-        after zero_grad()."""
+        """The parameters afterwards, and whose gradient is gone after zero_grad()."""
         for number, p in enumerate(self.params):
             p.grad = self.gradient(step, number)
         dist.barrier()
         mine.step()
-        arrays = [parameter.detach().numpy().copy() for parameter in self.params]
+        arrays = [self.copied(parameter.detach()) for parameter in self.params]
         mine.zero_grad()
         return arrays, [parameter.grad is None for parameter in self.params]
 
@@ -127,6 +132,7 @@ class Clipping(Noted):
 
     grads: list[tuple[Tensor | None, bool]]
     max_norm: float
+    as_generator: bool = False
 
     def __repr__(self) -> str:
         kinds = ("on all ranks", "a piece")
@@ -137,7 +143,7 @@ class Clipping(Noted):
         for grad, cut in self.grads:
             params.append(nn.Parameter(torch.zeros(1) if grad is None else torch.zeros_like(grad)))
             params[-1].grad, params[-1].sharded = grad, cut  # type: ignore[attr-defined]
-        out = function(params, self.max_norm)
+        out = function((p for p in params) if self.as_generator else params, self.max_norm)
         pairs = zip(params, self.grads, strict=True)
         self.notes([p.grad for p in params], [p.grad is grad for p, (grad, _) in pairs])
         return out

@@ -8,7 +8,7 @@ facet can be wrong by itself, and is explained by itself.
 from __future__ import annotations
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -36,7 +36,9 @@ def same_kind(got: Any, want: Any) -> bool:
     """Whether ``got`` is the sort of thing that was asked for; for a float any number will do."""
     if isinstance(want, float):
         return real(got) is not None
-    if type(want) in (int, list, dict):
+    if type(want) is int:  # numpy's, too; but True is an answer to another question
+        return isinstance(got, Integral) and not isinstance(got, bool)
+    if type(want) in (list, dict):
         return type(got) is type(want)
     return want is ANYTHING or isinstance(got, type(want))
 

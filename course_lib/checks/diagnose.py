@@ -88,7 +88,8 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     if said is None:
         said, shown = _unexplained(ex, gravest), gravest
     shown = shown or next(filter(said.when, level.failed), gravest)
-    return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}"), shown
+    hint = f"Forward is right. {said.hint}" if usual.wrong_in_backward(shown) else said.hint
+    return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}", hint=hint), shown
 
 
 def _gravity(play: Play) -> tuple[int, bool]:
@@ -128,7 +129,8 @@ def _only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
         return ""
     clauses, questions = zip(*(clause(name, ex.words) for name in names), strict=True)
     asked = dict.fromkeys(filter(None, questions))  # two features may have one question
-    said = f"Among the {level.name} cases it goes wrong only where {', or where '.join(clauses)}."
+    where = ", or where ".join(dict.fromkeys(clauses))
+    said = f"Among the {level.name} cases it goes wrong only where {where}."
     return " ".join([said, *asked])
 
 
@@ -152,7 +154,7 @@ def _by_values(
         plays = [p for p in like if facet in p.wrong]
         mistakes = [*ex.mistakes, usual.UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
         if ways := _fitting(ex, facet, plays, mistakes, level.fine):
-            return _told(ex, facet, plays, mistakes, ways, "")
+            return _told(ex, facet, plays, mistakes, _broadest(ex, facet, ways, level), "")
         # One number is easily another mistake's as well: of a formula the feature says more.
         if names and ex.in_ranks:
             # Plays that are fine say nothing of a mistake that is made only where others are not.
@@ -190,6 +192,17 @@ def _fitting(
         if all(_predicts(ex, way, p, facet) for p in plays)
         and not any(_spoils(ex, way, p) for p in fine)
     ]
+
+
+def _broadest(
+    ex: Exercise, facet: str, ways: list[tuple[Mistake, Right]], level: Level
+) -> list[tuple[Mistake, Right]]:
+    """Those that predict most of what fails. Only plays like the gravest had to be explained: a
+    mistake that explains others as well is the likelier cause, and is told alone.
+    """
+    failed = [p for p in level.failed if p.done and facet in p.wrong]
+    explained = [sum(_predicts(ex, way, p, facet) for p in failed) for _, way in ways]
+    return [one for one, n in zip(ways, explained, strict=True) if n == max(explained)]
 
 
 def _told(

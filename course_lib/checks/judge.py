@@ -17,6 +17,7 @@ NOTES = {  # any other note is the name of a tensor that has been replaced
     "shared": "the tensors that are returned share memory with one another",
     "argument's memory": "what is returned shares memory with an argument",
     "earlier memory": "what is returned shares memory with what an earlier call returned",
+    "used twice": "used twice in one graph, its first use gives another gradient than alone",
 }
 BETWEEN = "memory between the elements of a tensor has changed"
 REPLACED = "{} is another tensor now, or has other memory, than before the call"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
+from course_lib.beside.driven import PASSES
 from course_lib.checks.exercise import Finding, Play, Rule
 from course_lib.trace import Event
 
@@ -37,9 +38,10 @@ def between_barriers(play: Play, rank: int) -> list[list[Event]]:
 
 def passes(play: Play) -> Iterator[tuple[int, str, list[Event]]]:
     """Of each rank that is driven both ways, the calls of each."""
-    for rank in play.ranks:
-        both = zip(("forward", "backward"), between_barriers(play, rank), strict=False)
-        yield from ((rank, when, calls) for when, calls in both)
+    for one in play.trace.spans:
+        if one.name in PASSES:
+            calls = [e for e in play.trace.of(one.rank) if one.start <= e.issued <= one.end]
+            yield one.rank, one.name.split()[0], calls
 
 
 def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:

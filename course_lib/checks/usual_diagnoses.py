@@ -49,6 +49,12 @@ def all_wait_in(call: str) -> OfPlay:
     )
 
 
+def none_meet(p: Play) -> bool:
+    """All ranks wait in messages, and sends as well as receives have begun and have no end."""
+    waiting = all_wait_in("send")(p) or all_wait_in("recv")(p)
+    return waiting and {e.op for e in p.trace.events if e.completed is None} == {"send", "recv"}
+
+
 def returned(like: Callable[[Any, Any], bool]) -> OfPlay:
     """Only what is returned is not right, and everywhere this is true of it and what should be."""
     return lambda p: only("returned")(p) and all(like(f.got, f.want) for f in p.findings)
@@ -59,6 +65,12 @@ def two_dtypes(p: Play) -> bool:
     if not isinstance(p.error, Mismatch) or p.error.what != "dtype":
         return False
     return len(set(p.error.lines)) == 1 or "recv" in str(p.error)
+
+
+def wrong_in_backward(p: Play) -> bool:
+    """Of a function that is driven both ways only gradients are not what they should be."""
+    outputs = ("output" in args for seen in p.seen[:1] for args, *_ in (s.args for s in seen))
+    return p.wrong == ["grad"] and all(outputs)
 
 
 def wait_in_collective(p: Play) -> bool:
@@ -110,6 +122,8 @@ HINTS = {  # by id
     "receive. Who could receive first, or which call starts a message without waiting for it?",
     "receive-first": "Every rank waits for a message that nobody has sent yet. Who could send "
     "first?",
+    "not-met": "Sends and receives are both under way, and no two of them meet. To whom does each "
+    "rank send, and whose message does it wait for?",
     "talks-to-itself": "No message goes from a rank to itself. Which line names it as its own "
     "peer?",
     "no-such-rank": "Ranks are counted from 0 to n − 1. Which line computes another number?",
@@ -128,12 +142,18 @@ HINTS = {  # by id
     "element by element.",
     "index": "The list or tuple is shorter than the line takes it to be. (split(k) makes parts of "
     "k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
+    "writes-gradient": "A backward that writes into .grad loses what was there, and hands "
+    "nothing to torch.autograd.grad, or to the layer before. Return the gradient.",
+    "none-value": "Something is None there. send, recv and every collective return None, or a "
+    "Work: what they bring is in the tensor that they were given.",
     "raises": "That exception ends the rank, and so the case. Which value in the line is not what "
     "it takes it for? Print it there, with its shape and dtype.",
     "talks": "Everything it needs has been given to it: no rank has to ask another.",
     "collective": "Build this answer from send and receive and their asynchronous forms alone.",
     "nothing-sent": "No rank says a word. What another rank holds reaches this one in a message, "
     "or not at all.",
+    "used-twice": "Called once, it has the right gradient; called twice in one graph, it has not. "
+    "What does it keep outside ctx, or does it write into the gradient that comes in?",
     "shape": "The numbers are right, and the shape is not.",
     "dtype": "The numbers are right, and the dtype is not.",
     "container": "The values are right, and what holds some of them is not: a list, a tuple and a "
@@ -147,7 +167,7 @@ HINTS = {  # by id
     "returns-nothing": "It returns None here. Which path through it has no result?",
     "wrong-type": "The stub promises another type than the one that comes back.",
     "changes-argument": "Something of the caller's has changed that was to stay as it was: work on "
-    "a copy. (A slice or a block of a tensor is a view of it.)",
+    "a copy. (A slice or a block of a tensor is a view of it. A hook hangs best on a view.)",
     "shares-memory": "What is returned is partly the caller's own tensor, or what an earlier call "
     "returned. Whoever writes into one changes the other: return new memory.",
     "written-between": "Memory that lies between the tensor's elements, or around them, and is "
@@ -178,6 +198,7 @@ ERRORS: Table = {
     "read-before-wait": found("read before wait"),
     "never-waited": found("never waited for"),
     "written-before-wait": found("written before wait"),
+    "not-met": none_meet,
     "send-first": all_wait_in("send"),
     "receive-first": all_wait_in("recv"),
     "talks-to-itself": says("same as the rank of the current process", "from itself"),
@@ -189,6 +210,9 @@ ERRORS: Table = {
     "mismatch": found("Mismatch"),
     "one-truth-value": says("Boolean value of Tensor"),
     "index": says("list index out of range", "tuple index out of range"),
+    "changes-argument": says("the caller's tensors has"),
+    "writes-gradient": says("written into .grad by"),
+    "none-value": says("'NoneType'"),
     "raises": found("RankFailed"),
 }
 # of which "only with …" may say more
@@ -214,12 +238,13 @@ def says_nothing(p: Play) -> bool:
 TALK: Table = {"talks": found("talks"), "collective": found("collective")}
 NOTHING_SENT: Table = {"nothing-sent": says_nothing}
 NUMBERS: Table = {  # of what came to its end, and has all its numbers right
+    "used-twice": lambda p: {f.kind for f in p.findings} == {"used twice"},
     "shape": returned(partial(same_but_for, "shape")),
     "dtype": returned(partial(same_but_for, "dtype")),
     "container": returned(held_otherwise),
 }
 PATTERNS: Table = {  # told apart where there are more than three ranks
-    "whole-tensors": rules.whole_tensors,
+    "whole-tensors": lambda play: found("bytes")(play) and rules.whole_tensors(play),
     "everyone-to-everyone": rules.to_everyone,
     "through-one": lambda play: play.case.world > 3 and rules.through_one(play),
 }

@@ -8,10 +8,11 @@ rank that runs. Those who remain are *lost*: they wait for one another for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from course_lib.diagnosis import mismatch
-from course_lib.diagnosis.lines import Calls, Row, call_text, parted, ranks_text, text
+from course_lib.diagnosis.history import History
+from course_lib.diagnosis.lines import Row, among, call_text, ranks_text, text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.trace import Event, Line
@@ -48,34 +49,41 @@ def of_calls(
     returned: Collection[int],
     groups: Mapping[str, tuple[int, ...]],
     advice: str = "",
-    calls: Callable[[str], Calls] = lambda group: {},
+    history: Callable[[str], History] = lambda group: History(),
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
     in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
     wait in several groups, each wait says in which. ``advice`` is as in ``of_waits``.
-    ``calls`` has, of a group, each rank's collectives in order.
+    ``history`` has, of a group, each rank's collectives in order.
     """
     events = {r: blocked[r] for r in sorted(on)}
-    if found := _near_miss(events, on, returned):
+    where = among(groups, [event.group for event in events.values()])
+    if found := _near_miss(events, on, returned, where):
         return found
-    several = len({e.group for e in events.values()}) > 1
-    among = {g: f" among {ranks_text(m)}" if several else "" for g, m in groups.items()}
     waits = [
-        Wait(r, call_text(e) + among[e.group], lines.get(r) or e.line, on[r], e.group)
+        Wait(r, call_text(e) + where[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    before = _parted(events.values(), calls)
+    before = _before(events, returned, history)
     return of_waits(waits, returned, max(map(len, groups.values())), advice, before)
 
 
 def _near_miss(
-    events: Mapping[int, Event], on: Mapping[int, tuple[int, ...]], returned: Collection[int]
+    events: Mapping[int, Event],
+    on: Mapping[int, tuple[int, ...]],
+    returned: Collection[int],
+    where: Mapping[str, str],
 ) -> CourseError | None:
-    """Two calls that were meant for each other and differ in one word."""
+    """Two calls that were meant for each other and differ in one word; ``where`` has words for
+    groups.
+    """
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
             meant = a.rank in on[b.rank] and {a.op, b.op} == {"send", "recv"}
+            if meant and a.group != b.group:
+                one, other = (where[event.group].removeprefix(" among ") for event in (a, b))
+                return mismatch.pair(a, b, "group", one, other)
             if meant and (found := mismatch.between(a, b)):
                 return found
     for send in (e for e in events.values() if e.is_send):
@@ -85,15 +93,20 @@ def _near_miss(
     return None
 
 
-def _parted(waiting: Iterable[Event], calls: Callable[[str], Calls]) -> list[str]:
-    """Where those had parted who wait in collectives, if they had done so before."""
-    for event in waiting:
-        by_rank = calls(event.group) if event.is_collective else {}
-        own = by_rank.get(event.rank, ())
-        at = max((k for k, call in enumerate(own) if call is event), default=0)
-        if told := parted(by_rank, at):
-            return told
-    return []
+def _before(
+    events: Mapping[int, Event], returned: Collection[int], history: Callable[[str], History]
+) -> list[str]:
+    """Where those had parted who wait in collectives, if they had done so before; and who has made
+    fewer calls than one that waits, where some have ``returned`` and will make no more.
+    """
+    told: list[str] = []
+    for rank, event in events.items():
+        if event.is_collective and not told:
+            past = history(event.group)
+            own = enumerate(past.calls.get(rank, ()))
+            at = max((k for k, call in own if call is event), default=0)
+            told = past._replace(at=at).parted() + past.made({*events, *returned}) * bool(returned)
+    return told
 
 
 # ---- from who waits for whom ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ consequences.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -18,10 +19,38 @@ from course_lib.diagnosis.lines import call_text, ranks_text
 from course_lib.errors import CourseError, Deadlock, RankDied, RankFailed
 from course_lib.pickling import LARGEST, TooLarge, pack, unpack, why
 from course_lib.trace import Event, Line
-from course_lib.user_code import line_at, stack_lines
+from course_lib.user_code import line_at, stack_lines, user_lines
 
-# How torch and gloo complain when the other side of a connection has gone.
-_LOST_PEER = re.compile(r"connection (closed|reset|refused)|broken pipe|gloo/transport", re.I)
+# A failure is a rank's own, or it waited in vain, or the other end of a connection has gone. These
+# are the words of gloo, of torch's store and of NCCL's watchdog for the last two. One text can have
+# both: a monitored barrier and an aborted communicator quote what they met, and a connection that
+# "timed out" is one that was lost.
+_TIMED_OUT = re.compile(
+    r"timed out (waiting|after .* waiting for clients|in (monitoredBarrier|blocking wait))"
+    r"|operation timed? ?out|application timeout caused|failed to pass monitoredBarrier"
+    r"|(wait|barrier|connect|socket|read|write|NCCL) timeout|timeout (waiting for key|watchdog)"
+    r"|client socket has timed out|before timing out",
+    re.I,
+)
+_LOST_PEER = re.compile(
+    r"connection (was likely )?(closed|reset|refused|timed out)|broken pipe|closed the connection"
+    r"|connectFullMesh failed|ncclRemoteError"
+    r"|communicator was aborted(?!.*(timeout|timed out))",
+    re.I | re.S,
+)
+# Exceptions that say such words of a group; in any other, the words are the reader's own.
+_OF_GROUPS = ("RuntimeError", "Dist", "Rendezvous", "CheckpointException")
+_AT_ONCE = 1.0  # second: a timeout closes connections, and the other end may raise first
+
+
+@dataclass
+class LateRank:
+    """One that had not made a call by the time when others gave it up."""
+
+    rank: int
+    did: str = ""  # instead: "stood at:", "waited in recv(src=1) at:", "had returned."
+    lines: Sequence[Line] = ()  # where, outermost first
+    made_after: float | None = None  # it did come, so many seconds too late
 
 
 @dataclass
@@ -38,6 +67,7 @@ class RankOutcome:
     exception: BaseException | None = None
     last_call: Event | None = None  # of one that died: the call it stood in, or had made last
     last_words: str = ""  # of one that C++ ended
+    late: Sequence[LateRank] = ()  # of one whose wait timed out: for whom it had waited
     # What only a rank with a process of its own sends:
     began: float = 0.0  # when its function did
     result: bytes = b""  # what it returned, pickled
@@ -53,7 +83,9 @@ class RankOutcome:
             if not isinstance(code, int):  # sys.exit("why") prints that, and stands for 1
                 code, said = int(code is not None), str(code or "")
             return cls(rank, "left", at, lines=lines, code=code, last_words=said)
-        return cls(rank, "raised", at, type(error).__name__, str(error), lines, exception=error)
+        late = getattr(error, "late", ())  # a simulation knows at once
+        kind = type(error).__name__
+        return cls(rank, "raised", at, kind, str(error), lines, exception=error, late=late)
 
     @classmethod
     def of_result(
@@ -86,21 +118,39 @@ class RankOutcome:
 
     @property
     def lost_its_peer(self) -> bool:
-        return self.state == "raised" and bool(_LOST_PEER.search(self.message))
+        return self._says(_LOST_PEER)
+
+    @property
+    def timed_out(self) -> bool:
+        return self._says(_TIMED_OUT) and not self._says(_LOST_PEER)
+
+    @property
+    def is_victim(self) -> bool:
+        """Whether what it says is that another rank did not do its part."""
+        return self._says(_LOST_PEER) or self._says(_TIMED_OUT)
+
+    def _says(self, words: re.Pattern[str]) -> bool:
+        of_group = self.state == "raised" and self.kind.startswith(_OF_GROUPS)
+        return of_group and bool(words.search(self.message))
 
 
 # ---- ranks that fail -----------------------------------------------------------------------------
 
 
 def root_cause(failures: Sequence[RankOutcome]) -> CourseError:
-    """The error for these failures, one at least."""
-    failed = sorted(failures, key=lambda s: (s.lost_its_peer, s.at))
+    """The error for these failures, one at least: a rank's own comes before a timeout, and a
+    timeout before what it has caused, lost connections.
+    """
+    failed = sorted(failures, key=lambda s: (s.is_victim, s.lost_its_peer, s.at, s.rank))
+    lost = min((s.at for s in failed if s.lost_its_peer), default=math.inf)
+    if failed[0].timed_out and lost < failed[0].at - _AT_ONCE:  # that was before any timeout
+        failed.sort(key=lambda s: (s.at, s.rank))
     first = failed[0]
     same = [s for s in failed if _alike(s, first)]
-    first = min(same, key=lambda s: s.rank)
+    first = min(same, key=lambda s: (not s.late, s.rank))
     others = [s for s in failed if s not in same]
     if first.state == "raised":
-        return _raised(first, [s.rank for s in same], others)
+        return _raised(first, same, others)
     return _died(first, others)
 
 
@@ -118,16 +168,25 @@ def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError
     return _died(min(left, key=lambda o: o.rank), [], text)
 
 
+_NUMBER = re.compile(r"\d+")  # a rank's own, an address, a value
+
+
 def _alike(a: RankOutcome, b: RankOutcome) -> bool:
     """Whether one sentence says it of both; ranks that died did so wherever they were."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
-    return same and (a.state == "died" or a.lines == b.lines)
+    if a.timed_out and b.timed_out:  # whether gloo was sending or receiving says nothing
+        return same and a.lines == b.lines
+    said = _NUMBER.sub("", a.message) == _NUMBER.sub("", b.message)
+    return same and (a.state == "died" or (a.lines == b.lines and said))
 
 
-def _consequences(others: Sequence[RankOutcome]) -> Iterator[str]:
-    """Whoever lost a peer fell because of that; an error of one's own may be another story."""
-    for lost, what in ((True, "fell over because of it."), (False, "failed, too.")):
-        if those := [s.rank for s in others if s.lost_its_peer is lost]:
+def _consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
+    """Whoever lost a peer fell because of that, and so did who waited for a rank that failed by
+    itself; an error of one's own may be another story.
+    """
+    fell = {s.rank for s in others if s.lost_its_peer or (s.timed_out and not first.is_victim)}
+    for is_victim, what in ((True, "fell over because of it."), (False, "failed, too.")):
+        if those := [s.rank for s in others if (s.rank in fell) is is_victim]:
             yield f"{ranks_text(those)} {what}"
 
 
@@ -135,21 +194,46 @@ def _consequences(others: Sequence[RankOutcome]) -> Iterator[str]:
 _CURES = {
     "is not part of group": "src and dst are global ranks: where you mean a rank's number within "
     "the group, say group_src= or group_dst=.",
-    "got mixed torch.Tensor and DTensor": "Where the model is sharded, call model(x), not "
-    "model.forward(x): the call is what gathers its parameters.",
+    "got mixed torch.Tensor and DTensor": "After parallelize_module: call the module, which "
+    "converts its input, or say how x lies: DTensor.from_local(x, mesh, [Replicate()]). After "
+    "fully_shard: call model(x), not model.forward(x), which gathers no parameters.",
     "Could not run 'c10d::": "This call takes no such tensor: give it a plain one, as x.to_dense() "
     "or x.dequantize() make.",
+    "connectFullMesh failed": "After a restart, gloo may have met addresses of the ranks before: "
+    "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where you call torchrun.",
 }
+_INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[ \t].*\n)+)")
+_INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
+# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
+_NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 
 
-def _raised(first: RankOutcome, same: Sequence[int], others: Sequence[RankOutcome]) -> RankFailed:
-    words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
+def _plain(outcome: RankOutcome) -> str:
+    """What its exception says, without what hides that."""
     # the rest of what torch says then is a list of its backends
-    message = first.message.split(". This could be because the operator doesn't exist")[0]
-    what = ": ".join(filter(None, [words, message]))
-    lines = [f"{ranks_text(same)} {what}", *(f"  {line}" for line in first.lines)]
-    lines += [cure for said, cure in _CURES.items() if said in message]
-    lines += _consequences(others)
+    message = outcome.message.split(". This could be because the operator doesn't exist")[0]
+    itself = f"rank {outcome.rank} cannot send to or from itself: there is no such connection, copy"
+    return _INNER.sub(_own_lines, _NO_PAIR.sub(itself, message)).strip()
+
+
+def _own_lines(traceback: re.Match[str]) -> str:
+    """Of a traceback within a message, from another process or rank: the reader's lines alone."""
+    frames = [(f, int(n), name) for f, n, name in _INNER_FRAME.findall(traceback[1])]
+    return "".join(f"  {line}\n" for line in user_lines(frames))
+
+
+def _raised(
+    first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
+) -> RankFailed:
+    words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
+    if len({_plain(s) for s in same}) > 1:  # one rank's text speaks for itself alone
+        words += f", rank {first.rank} in these words"
+    what = ": ".join(filter(None, [words, _plain(first)]))
+    who = ranks_text([s.rank for s in same])
+    lines = [f"{who} {what}", *(f"  {line}" for line in first.lines)]
+    lines += [cure for said, cure in _CURES.items() if said in first.message]
+    lines += who_was_late(first.late)
+    lines += _consequences(first, others)
     error = RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -161,6 +245,32 @@ def _raised(first: RankOutcome, same: Sequence[int], others: Sequence[RankOutcom
     return error
 
 
+_PATH = 3  # lines of the way to where a rank stood
+_MOST_LATE = 8  # different places
+
+
+def who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
+    """Who had not made the call that others gave up, and where they were; alike ones are told of
+    together.
+    """
+    alike: dict[tuple, list[LateRank]] = {}
+    for one in late:  # those who came in the end may have come one after the other
+        alike.setdefault((*one.lines, one.did, one.made_after is None), []).append(one)
+    for ranks in list(alike.values())[:_MOST_LATE]:
+        one, who = ranks[0], ranks_text([late.rank for late in ranks])
+        they = "it" if len(ranks) == 1 else "they"
+        said = f"{who} had not made this call yet"
+        if one.made_after is not None:
+            said, they = (
+                f"{who} made this call {one.made_after:.1f} s too late",
+                f"until then {they}",
+            )
+        yield f"{said}; {they} {one.did}" if one.did else f"{said}."
+        yield from (f"  {line}" for line in one.lines[-_PATH:])
+    if alike:
+        yield "If that is right, let others wait longer: give the group, or the call, a timeout=."
+
+
 def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str] = ()) -> RankDied:
     manner, advice = _end(first)
     lines = [f"rank {first.rank} {manner}"]
@@ -170,7 +280,7 @@ def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str
     elif event is not None:
         lines.append(f"  the last thing it did: {call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
-    lines += [*waits, *_consequences(others), advice]
+    lines += [*waits, *_consequences(first, others), advice]
     fell = tuple(s.rank for s in others)
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 

@@ -41,6 +41,13 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
     return _hazard("written before wait", event, does, advice)
 
 
+def still_filled(first: Event, second: Event) -> Hazard:
+    """Another collective was given memory that this one had yet to fill."""
+    does = f"gives {call_text(second)} a tensor that {call_text(first)} is still filling."
+    advice = "Which is first is left to chance: wait for the Work, or use a tensor for each call."
+    return _hazard("written before wait", second, does, advice, row(first))
+
+
 def received_into(send: Event, writer: Event) -> Hazard:
     """Another call, ``writer``, fills the tensor which this one is still sending."""
     does = f"fills a tensor that it has given to {call_text(send)} and not waited for."

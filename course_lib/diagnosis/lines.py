@@ -18,7 +18,6 @@ from course_lib.trace import Event, Line
 
 _MOST_ROWS = 16
 Row = tuple[str, Line | None]  # what a rank does, and where
-Calls = Mapping[int, Sequence[Event]]  # by rank: its collectives of one group, in order
 
 
 def call_text(event: Event) -> str:
@@ -29,7 +28,12 @@ def call_text(event: Event) -> str:
         words.append(f"{'dst' if to_peer else 'src'}={event.peer}")
     if event.tag:
         words.append(f"tag={event.tag}")
-    return f"{event.name}({', '.join(words)})"
+    return f"{name_of(event)}({', '.join(words)})"
+
+
+def name_of(event: Event) -> str:
+    """What the reader has called: of a call that carries objects torch makes several."""
+    return event.within if "_object" in event.within else event.name
 
 
 def ranks_text(ranks: Collection[int]) -> str:
@@ -46,6 +50,18 @@ def ranks_have(ranks: Collection[int]) -> str:
     return f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'}"
 
 
+def among(groups: Mapping[str, Sequence[int]], used: Collection[str]) -> dict[str, str]:
+    """What to say of each group behind a call, where several are used: its ranks, and its number
+    where two have the same.
+    """
+    members = [tuple(groups[name]) for name in set(used)]
+    return {
+        name: (len(members) > 1) * f" among {ranks_text(ranks)}"
+        + (members.count(tuple(ranks)) > 1) * f" (group {name})"
+        for name, ranks in groups.items()
+    }
+
+
 def row(event: Event, how: str = "") -> Row:
     return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 
@@ -54,43 +70,12 @@ def text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] 
     """What happened; in two columns what each rank does, and its line; where the ranks had
     ``parted``; the way out.
     """
-    return "\n".join([headline, *_table(rows), *parted, advice])
+    return "\n".join([headline, *table(rows), *parted, advice])
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Row]) -> list[str]:
     width = max(len(what) for what, _ in rows)
     lines = [f"  {what:<{width}}   {line or ''}".rstrip() for what, line in rows[:_MOST_ROWS]]
     if len(rows) > _MOST_ROWS:
         lines.append(f"  … and {len(rows) - _MOST_ROWS} more ranks")
     return lines
-
-
-def parted(calls: Calls, at: int) -> list[str]:
-    """Where ranks began to go different ways, who at last, at call number ``at`` (from 0) of a
-    group, did not meet; [] if that was only there. Calls of one number from different lines are no
-    fault, as an ``if`` has two branches: it is only said where one follows them.
-    """
-    start = _first_apart(calls, at)
-    if start == at:  # two different ways may pass the same line once
-        before = _first_apart(calls, at - 1)
-        start = before if before < at - 2 else at
-    if start == at:
-        return []
-    rows = [(ranks_text(ranks), line) for line, ranks in _lines_at(calls, start).items()]
-    return [f"They had parted before, at collective call {start + 1}:", *_table(rows)]
-
-
-def _first_apart(calls: Calls, at: int) -> int:
-    """From which call on, up to the one before ``at``, no call is at one line on all ranks."""
-    while at > 0 and len(_lines_at(calls, at - 1)) > 1:
-        at -= 1
-    return at
-
-
-def _lines_at(calls: Calls, at: int) -> dict[Line, list[int]]:
-    """Who makes their call of this number at which line."""
-    ranks: dict[Line, list[int]] = {}
-    for rank, events in sorted(calls.items()):
-        if len(events) > at and (line := events[at].line) is not None:
-            ranks.setdefault(line, []).append(rank)
-    return ranks

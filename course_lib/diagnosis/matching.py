@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 
 from course_lib.collectives import collective
 from course_lib.diagnosis import mismatch
-from course_lib.diagnosis.lines import parted
+from course_lib.diagnosis.history import History
 from course_lib.errors import Mismatch
-from course_lib.trace import Event
+from course_lib.trace import Event, Line
 
 # What calls have in common that meet: ("call", group), or ("message", group, source, destination,
 # tag). Mismatches of collectives are told before those of messages, in order of these keys.
@@ -43,6 +43,9 @@ class CallMatcher:
         self._shared: tuple[Event, str] | None = None
         self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
         self._skipped: Counter[tuple[Key, int]] = Counter()  # calls of a rank yet to be left out
+        # by group, a call of one of two threads that use it at once, and the line of the other one
+        self.threads: dict[str, tuple[Event, Line | None]] = {}
+        self._gone: Counter[Key] = Counter()  # calls of each rank that are not kept
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
@@ -96,9 +99,11 @@ class CallMatcher:
         if not event.contiguous and collective(event.op).memory:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
-    def skip(self, key: Key, rank: int, count: int) -> None:
-        """Leave out a rank's first calls with this key, whose counterparts nobody has kept."""
-        self._skipped[key, rank] = count
+    def skip(self, key: Key, lost: Sequence[int]) -> None:
+        """Of calls with this key the ranks have lost so many: begin where all have them."""
+        self._gone[key] = max(lost)
+        for rank, count in enumerate(lost):
+            self._skipped[key, rank] = max(lost) - count
 
     def forget(self, ranks: Collection[int], keep: int = 1000) -> list[Event]:
         """Let go of calls that have met all whom they meet among these ranks, but for the last
@@ -112,6 +117,7 @@ class CallMatcher:
                 gone += calls[:met]
                 del calls[:met]
             del self._first[key][: max(met, 0)]
+            self._gone[key] += max(met, 0)
         ids = set(map(id, gone))
         self.known = [event for event in self.known if id(event) not in ids]
         return gone
@@ -129,9 +135,11 @@ class CallMatcher:
         by_rank = sorted(self._calls[key].items())
         return [calls[k] for _, calls in by_rank if len(calls) > k], self.groups.get(key[1], ())
 
-    def collectives(self, group: str) -> dict[int, list[Event]]:
+    def history(self, group: str, at: int = 0) -> History:
         """Each rank's collective calls of a group, in order."""
-        return self._calls["call", group]
+        key, ranks = ("call", group), self.groups.get(group, ())
+        calls = {rank: self._calls[key][rank] for rank in ranks}
+        return History(calls, at, self._gone[key])
 
     # -- who is missing -----------------------------------------------------------------------
 
@@ -154,6 +162,19 @@ class CallMatcher:
             arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
 
+    def late(self, event: Event, at: float) -> dict[int, Event | None]:
+        """Of a call that was given up at this time: who had not made theirs by then, and that call
+        where it came later.
+        """
+        members = self.groups.get(event.group, ())
+        peers = () if event.peer is None else (event.peer,)
+        others = members if event.is_collective else peers
+        key = _key(event)
+        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        theirs = {r: self._issued(key, r)[k : k + 1] for r in others}
+        later = {r: calls[0] if calls else None for r, calls in theirs.items()}
+        return {r: call for r, call in later.items() if call is None or call.issued > at}
+
     def _issued(self, key: Key, rank: int) -> list[Event]:
         """A rank's calls with this key, with the recvs that are held up."""
         calls = self._calls[key][rank]
@@ -172,7 +193,7 @@ class CallMatcher:
             calls = [calls[k] for calls in by_rank.values() if len(calls) > k]
             if any((call.rank, call.seq) not in self._given_up for call in calls):
                 absent = [r for r, c in by_rank.items() if len(c) <= k]
-                return mismatch.absent(calls[0], absent, parted(by_rank, k))
+                return mismatch.absent(calls[0], absent, self.history(group, k))
         return None
 
     # -- what does not fit ----------------------------------------------------------------------
@@ -181,10 +202,12 @@ class CallMatcher:
         """The first calls that met and do not fit together, or None."""
         if self._bad:
             key, k = self._bad
-            calls, members = self._met(key, k)
-            before = parted(self._calls[key], k) if key[0] == "call" else ()
-            found = (mismatch.between(calls[0], other, before) for other in calls[1:])
-            return next(filter(None, found), None) or mismatch.of_splits(calls, calls, members)
+            if key[1] in self.threads:
+                return mismatch.of_threads(*self.threads[key[1]])
+            calls, ranks = self._met(key, k)
+            past = self.history(key[1], k) if key[0] == "call" else History()
+            found = (mismatch.between(calls[0], other, past) for other in calls[1:])
+            return next(filter(None, found), None) or mismatch.of_splits(calls, calls, ranks, past)
         if self._strided:
             return mismatch.strided(self._strided)
         return mismatch.outputs_shared(*self._shared) if self._shared else None

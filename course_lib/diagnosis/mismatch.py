@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 
 from course_lib.collectives import collective
-from course_lib.diagnosis.lines import ranks_text, row, text
+from course_lib.diagnosis.history import History
+from course_lib.diagnosis.lines import name_of, ranks_text, row, text
 from course_lib.errors import Mismatch
-from course_lib.trace import Event
+from course_lib.trace import Event, Line
 
 _ADVICE = {
     "op": "Every rank of a group has to call the same collectives in the same order.",
@@ -22,7 +23,13 @@ _ADVICE = {
     "Call them in the same order.",
     "tag": "Give a send and its recv the same tag, or receive in the order of the sends.",
     "group": "All of them have to name the same group.",
+    "module": "Under fully_shard all ranks have to run the same modules in the same order.",
 }
+_LEFT_OUT = "One of them makes a call that the other leaves out, or makes only later."
+_MAY_BE_LEFT_OUT = (
+    "One of them may leave out a call that the other makes. If these two belong together"
+)
+_UNKNOWN = History()
 
 
 def _mismatch(
@@ -42,21 +49,22 @@ def _mismatch(
 # ---- two calls ----------------------------------------------------------------------------------
 
 
-def between(a: Event, b: Event, parted: Sequence[str] = ()) -> Mismatch | None:
+def between(a: Event, b: Event, past: History = _UNKNOWN) -> Mismatch | None:
     """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
     of the same collective), do not fit together; None if they do. What nobody has told (of a call
-    that C++ makes, the reduce op) differs from nothing.
+    that C++ makes, the reduce op) differs from nothing. ``past`` is how ranks came to them.
     """
     for what, left, right in _compared(a, b):
         if left != right and left is not None and right is not None:
-            return pair(a, b, what, left, right, parted)
+            return pair(a, b, what, left, right, past)
     return None
 
 
 def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
     """What has to be equal, and what it is on both sides; what comes first is told."""
     if a.is_collective:
-        yield "op", a.op, b.op
+        yield "op", name_of(a), name_of(b)
+        yield "module", a.within or None, b.within or None
         yield "root", a.peer, b.peer
     if a.op == "new_group":  # of real ranks, where its shape is the list of members
         if max(len(a.shape), len(b.shape)) > 1:  # each rank may make one for itself
@@ -79,16 +87,32 @@ def _bytes_that_count(event: Event) -> int:
 
 
 def pair(
-    a: Event, b: Event, what: str, left: object, right: object, parted: Sequence[str] = ()
+    a: Event, b: Event, what: str, left: object, right: object, past: History = _UNKNOWN
 ) -> Mismatch:
     """The error for two calls that differ in this: it is ``left`` in a, ``right`` in b."""
     a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
     who = f"ranks {a.rank} and {b.rank} do not agree"
     if a.rank == b.rank:
         who = f"rank {a.rank} does not agree with itself"
-    said = [f" with {_seen(v)}" if what in ("dtype", "shape") else "" for v in (left, right)]
+    how = {"dtype": " with ", "shape": " with ", "module": " for "}.get(what)
+    said = [how + _seen(value) if how else "" for value in (left, right)]
     headline = f"{who} on the {what}: {_seen(left)} and {_seen(right)}."
-    return _mismatch(headline, what, (a, b), _ADVICE[what], said, parted)
+    return _of_two(headline, what, (a, b), past, said)
+
+
+def _of_two(
+    headline: str, what: str, events: Sequence[Event], past: History, said: Sequence[str] = ("", "")
+) -> Mismatch:
+    """The error for calls that do not fit, or were never meant for each other."""
+    a, b, advice = events[0], events[-1], _ADVICE[what]
+    before, left_out = past.parted(), a.is_collective and past.left_out(a, b)
+    if left_out is None and what != "op":  # of which the usual advice says it, too
+        advice = f"{_MAY_BE_LEFT_OUT}, {advice[0].lower()}{advice[1:]}"
+    elif left_out:
+        headline, advice = f"ranks {a.rank} and {b.rank} do not make the same calls.", _LEFT_OUT
+    if left_out is not False:
+        before = (before or past.together()) + past.fewer(a, b)
+    return _mismatch(headline, what, events, advice, said, before)
 
 
 def _seen(value: object) -> str:
@@ -108,7 +132,10 @@ def peers_differ(send: Event, recv: Event) -> Mismatch:
 
 
 def of_splits(
-    calls: Iterable[Event], others: Iterable[Event], members: Sequence[int]
+    calls: Sequence[Event],
+    others: Sequence[Event],
+    members: Sequence[int],
+    past: History = _UNKNOWN,
 ) -> Mismatch | None:
     """The error if, of collective calls that met, one of ``calls`` gives one of ``others`` more or
     fewer elements than that one expects, or the other way round; None if every two fit.
@@ -121,27 +148,37 @@ def of_splits(
             given = giver.in_splits[members.index(taker.rank)]
             expected = taker.out_splits[members.index(giver.rank)]
             if given != expected:
-                return _split_differs(giver, taker, given, expected)
+                return _split_differs(giver, taker, given, expected, past)
     return None
 
 
-def _split_differs(giver: Event, taker: Event, given: int, expected: int) -> Mismatch:
+def _split_differs(
+    giver: Event, taker: Event, given: int, expected: int, past: History
+) -> Mismatch:
     to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
     headline = f"rank {giver.rank} sends {_seen((given,))} to {to} expects {expected}."
     events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
-    return _mismatch(headline, "splits", events, _ADVICE["splits"])
+    return _of_two(headline, "splits", events, past)
 
 
 # ---- one call -----------------------------------------------------------------------------------
 
 
-def absent(event: Event, ranks: Collection[int], parted: Sequence[str] = ()) -> Mismatch:
+def absent(event: Event, ranks: Collection[int], past: History = _UNKNOWN) -> Mismatch:
     """A collective that some members of its group never called, though all ended."""
-    what = f"rank {event.rank} calls {event.op}, and {ranks_text(ranks)} never did."
+    what = f"rank {event.rank} calls {name_of(event)}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    error = _mismatch(what, "op", [event], advice, parted=parted)
+    error = _mismatch(what, "op", [event], advice, parted=past.parted() + past.made(past.calls))
     error.ranks += tuple(ranks)
     return error
+
+
+def of_threads(event: Event, line: Line | None) -> Mismatch:
+    """Two threads of a rank use a group at once; the other one was started at this line."""
+    headline = f"two threads of rank {event.rank} use one group at once."
+    advice = "Their calls mix in any order: give each a group of its own, or let one end first."
+    other = [f"Another thread of it, which uses the group, too, was started at {line}"]
+    return _mismatch(headline, "op", [event], advice, parted=other)
 
 
 def no_source(recv: Event) -> Mismatch:
@@ -161,11 +198,8 @@ def strided(event: Event) -> Mismatch:
 
 def outputs_shared(event: Event, what: str) -> Mismatch:
     """A call is given a list of outputs that is ``what`` shared_memory says."""
-    advice = (
-        "What is filled last stays in all of them: use [torch.empty(2) for _ in range(n)], "
-        "not [torch.empty(2)] * n."
-    )
-    if not what.startswith("one"):
-        advice = "What is filled last stays where they meet: give each rank's part its own memory."
+    advice = "What is filled last stays where they meet: give each rank's part its own memory"
+    more = ", [torch.empty(2) for _ in range(n)], not [torch.empty(2)] * n"
+    advice += f"{more * what.startswith('one')}."
     headline = f"rank {event.rank} lets {event.op} fill {what}."
     return _mismatch(headline, "outputs", [event], advice)

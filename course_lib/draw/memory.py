@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MultipleLocator
 
 from course_lib.draw.style import COLLECTIVE, WAITING, Picture, drawn, size, table
 from course_lib.trace import Curve, Run
@@ -16,30 +17,38 @@ _NOTHING = "no memory was counted: see count_memory"
 
 @drawn
 def memory(
-    *runs: Run, titles: Sequence[str] = (), rank: int | None = None, caption: str = ""
+    *runs: Run,
+    titles: Sequence[str] = (),
+    rank: int | None = None,
+    unit: tuple[str, float] | None = None,
+    caption: str = "",
 ) -> Picture:
     """Draw what ``count_memory`` counted: bytes alive from left to right, a step at each operator
     that made or freed a tensor; runs one below another, on one scale. Spans are shaded.
 
     Of each run that rank is drawn whose peak is highest, or ``rank``. The horizontal axis has no
-    seconds: it counts steps, as an operator takes no time in a simulation.
+    seconds, as an operator takes no time in a simulation: it counts operators. ``unit`` is one of
+    your own with its bytes, as ``("P", 524288)``.
 
     >>> draw.memory(ddp, sharded, titles=["DDP", "fully_shard"])
     """
+    shown = (lambda nbytes: f"{nbytes / unit[1]:.3g} {unit[0]}") if unit else size
     if not runs:
         raise ValueError("memory() without a run: give what run() or simulate() returned")
     names = [*titles, *[""] * (len(runs) - len(titles))]
     curves = [_chosen(run, rank) for run in runs]
-    texts = [
-        f"{name}:\n{_text(curve)}" if name else _text(curve)
-        for name, curve in zip(names, curves, strict=True)
-    ]
+    panels = [*zip(names, curves, strict=True)]
+    texts = [f"{name}:\n{_text(curve, shown)}".removeprefix(":\n") for name, curve in panels]
     picture = Picture(1.9 * len(runs) + 0.5, "\n".join(texts))
     most = max((nbytes for curve in curves for _, nbytes, _ in curve), default=1)
-    for place, (name, curve) in enumerate(zip(names, curves, strict=True)):
+    for place, (name, curve) in enumerate(panels):
         axes = picture.add_subplot(len(runs), 1, place + 1, title=name, ylim=(0, 1.4 * most))
-        _draw_curve(axes, curve)
-    picture.axes[-1].set_xlabel("steps")
+        _draw_curve(axes, curve, shown)
+        if unit:  # a tick at each whole number of them, or at every second one
+            axes.yaxis.set_major_locator(
+                MultipleLocator(unit[1] * max(1, round(most / unit[1] / 4)))
+            )
+    picture.axes[-1].set_xlabel("operators that made or freed a tensor")
     picture.caption(caption)
     return picture
 
@@ -47,9 +56,8 @@ def memory(
 def _chosen(run: Run, rank: int | None) -> Curve:
     """The curve of a rank, or of the first of those whose peak is highest."""
     curves = run.trace.memory
-    if rank is not None:
-        return curves.get(rank, [])
-    return max(curves.values(), key=_peak, default=[])
+    chosen = curves.values() if rank is None else [curves.get(rank, [])]
+    return max(chosen, key=_peak, default=[])
 
 
 def _peak(curve: Curve) -> int:
@@ -65,17 +73,15 @@ def _stretches(curve: Curve) -> Iterator[tuple[str, int, Curve]]:
         first += len(part)
 
 
-def _text(curve: Curve) -> str:
+def _text(curve: Curve, shown: Callable[[float], str]) -> str:
     if not curve:
         return _NOTHING
-    rows = [
-        [name or "outside", size(_peak(part)), size(part[-1][1])]
-        for name, _, part in _stretches(curve)
-    ]
+    parts = _stretches(curve)
+    rows = [[name or "outside", shown(_peak(p)), shown(p[-1][1])] for name, _, p in parts]
     return table(["span", "peak", "at its end"], rows)
 
 
-def _draw_curve(axes: Axes, curve: Curve) -> None:
+def _draw_curve(axes: Axes, curve: Curve, shown: Callable[[float], str]) -> None:
     """The staircase, with a band for every second span, and the peak's number."""
     if not curve:
         axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, ha="center", va="center")
@@ -86,8 +92,8 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     axes.stairs(heights, edges, color=COLLECTIVE, linewidth=1.2)
     _draw_spans(axes, curve)
     peak = heights.index(max(heights))
-    axes.text(peak + 0.5, heights[peak], size(heights[peak]), ha="center", va="bottom")
-    axes.yaxis.set_major_formatter(lambda nbytes, _: size(nbytes))
+    axes.text(peak + 0.5, heights[peak], shown(heights[peak]), ha="center", va="bottom")
+    axes.yaxis.set_major_formatter(lambda nbytes, _: shown(nbytes))
     axes.set(xlim=(0, len(heights)), ylabel="alive")
 
 

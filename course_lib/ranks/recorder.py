@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
@@ -30,14 +31,17 @@ from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
 from course_lib.ranks.log import Writer
+from course_lib.ranks.stack import in_backward
+from course_lib.ranks.tensors import dense_size, dtype_name, is_dense, memory_of, span_of, splits_of
 from course_lib.trace import Curve
-from course_lib.user_code import find_frame, is_user_frame, line_of
+from course_lib.user_code import find_frame, is_user_frame, line_of, sharded_module
 
 _LETTING_GO = 0.03  # seconds; after 30 ms none of 30 readings was off
 _HOOK = 0xC0E5  # our id among a group's hooks
 # c10d's hooks know a call by the older name of its method
 _OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
 _get_future = dist.Work.get_future
+_is_done = torch._C.Future.done
 # The files that a call passes through on its way from the caller to the hook.
 _C10D = dist.isend.__code__.co_filename
 _ON_THE_WAY = {
@@ -80,6 +84,8 @@ class Recorder(context.Context):
         self._on_nccl = False
         self._worlds = 0  # that were formed: a group is formed again under the name of the last
         self._main = threading.main_thread().ident
+        # by group, which other threads have called: the line that started each, the last one last
+        self._threads: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._count = 0
         self._watched: list[Any] = []  # groups
         # Works nobody has waited for yet, kept alive so that Python meets the same object again:
@@ -88,6 +94,10 @@ class Recorder(context.Context):
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         # those whose Work has no future, by the memory of what they write: only who waits will tell
         self._unheard: dict[int, int] = {}
+        # of asynchronous collectives of the reader's that nobody has waited for: what memory they
+        # write, and the futures that stand for them
+        self._filling: dict[int, list[tuple[int, int]]] = {}
+        self._promised: dict[int, Any] = {}
         # by instruction, as looking up the line takes long, and by the id of its code, as hashing
         # that does, too; the code is kept alive. −1 is none of the reader's
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
@@ -128,7 +138,28 @@ class Recorder(context.Context):
             _op(args.name), group, peer, args.input_tensors, writes, args.async_op
         )
         if call.is_async and writes and not call.by_user:
-            call.memory = _memory(writes[0])
+            call.memory = memory_of(writes[0])
+        if self._filling or (call.is_async and call.by_user):
+            fills = writes
+            if call.op == "all_reduce" or (call.op == "broadcast" and peer != dist.get_rank()):
+                fills = args.input_tensors  # in place
+            self._look_for_overlap(call, (*args.input_tensors, *writes), fills)
+
+    def _look_for_overlap(self, call: CurrentCall, tensors: Sequence[Any], fills: Any) -> None:
+        """Whether a collective of the reader's is given memory that another one is still to fill.
+        On NCCL those of one group come one after the other.
+        """
+        if self._on_nccl or call.op in ("send", "recv"):
+            return
+        if call.op == "barrier":  # gloo's waits for all that came before it
+            self._filling.clear()
+        given = [span_of(t) for t in tensors] if self._filling and call.by_user else ()
+        for first, spans in self._filling.items():
+            if any(a < d and c < b for a, b in spans for c, d in given):
+                self._log.append("overlaps", call.seq, first)
+                break
+        if call.is_async and call.by_user:
+            self._filling[call.seq] = [span_of(t) for t in fills]
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call, work = current_call, args.work
@@ -166,23 +197,27 @@ class Recorder(context.Context):
         # the hooks of send and recv say that they are, all the same
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
-            line = self._line(find_frame(caller))
+            line = self.line_here(caller)
         tensors, kind = (*reads, *writes), collective(op)
         dtype, dense, bytes_in, bytes_out = None, True, 0, 0
         if tensors:
-            dtype, shape = _dtype(tensors[0].dtype), tuple(tensors[0].shape)
+            dtype, shape = dtype_name(tensors[0].dtype), tuple(tensors[0].shape)
             fills = kind.memory == "in order"
             try:
                 for tensor in writes if fills else tensors:
-                    dense = dense and (tensor.is_contiguous() or (not fills and _is_dense(tensor)))
+                    dense = dense and (tensor.is_contiguous() or (not fills and is_dense(tensor)))
                 for tensor in reads:
                     bytes_in += tensor.nbytes
                 for tensor in writes:
                     bytes_out += tensor.nbytes
             except RuntimeError:  # a sparse tensor is no one block of memory
-                dense, bytes_in, bytes_out = True, _dense_size(reads), _dense_size(writes)
-        more = _splits(op, reads, writes, call.splits) if kind.uneven_on else ()
-        if by_user and threading.get_ident() != self._main:
+                dense, bytes_in, bytes_out = True, dense_size(reads), dense_size(writes)
+        more = splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
+        within = function if "_object" in function else "" if by_user else sharded_module(caller)
+        if within and op not in ("send", "recv"):
+            more = (*(more or (None, None, None)), None, within)
+        thread = threading.get_ident()
+        if by_user and thread != self._main:
             self._log.append("flag", "has_threads")
         waited = not (is_async and by_user)  # nobody has to wait for a Work of torch's own
         with self._lock:
@@ -193,9 +228,21 @@ class Recorder(context.Context):
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
             self._log.append(*what, *how, *more)
-        if kind.fills_a_list and (shared := shared_memory(writes)):
+        shared = kind.fills_a_list and shared_memory(writes, kind.writes_what_it_reads)
+        if shared:
             self._log.append("shares", seq, shared)
+        if thread != self._main:
+            self._called_in(thread, self._threads[group], seq, line)
         return seq
+
+    def _called_in(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
+        """Another thread than the main one has called, after those ``before`` in its group. Whoever
+        comes back after another one calls at the same time as that.
+        """
+        if thread in before and (last := next(reversed(before))) != thread:
+            self._log.append("threads", seq, before[last])
+        before.pop(thread, None)
+        before[thread] = line
 
     def refused(self, seq: int) -> None:
         """torch has raised an exception before it became an operation."""
@@ -222,6 +269,13 @@ class Recorder(context.Context):
         """gloo's thread holds a call's tensors for some milliseconds after its wait()."""
         time.sleep(_LETTING_GO)
 
+    def line_here(self, frame: FrameType | None) -> int:
+        """The number of the reader's line that led to a frame: in a thread in which none did, of
+        the one that started it. −1 where there is none.
+        """
+        line = self._line(find_frame(frame))
+        return line if line >= 0 else getattr(threading.current_thread(), "started_at", -1)
+
     def _line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
         if frame is None:
@@ -235,7 +289,8 @@ class Recorder(context.Context):
                 known = self._lines[place] = number, code
                 if number >= 0:
                     at = line_of(frame)
-                    self._log.append("line", number, at.where, at.number, at.source, at.function)
+                    text = at.source, at.function, at.file
+                    self._log.append("line", number, at.where, at.number, *text)
         return known[0]
 
     # -- how calls end ----------------------------------------------------------------------
@@ -257,7 +312,7 @@ class Recorder(context.Context):
 
     def gave_up(self, seq: int) -> None:
         """Somebody has waited for this call in vain: past its timeout, or its peer has gone."""
-        self._log.append("gave_up", seq)
+        self._log.append("gave_up", seq, self.now())
 
     def wait(self, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of ``wait()`` of a Work; if that never ends, the log says where it stood."""
@@ -270,18 +325,43 @@ class Recorder(context.Context):
             if seq >= 0:
                 self.gave_up(seq)
             raise
+        self._filling.pop(seq, None)
         if self._live.pop(id(work), None) is not None:
             self.completed(seq, ranks[work._source_rank()] if ranks else None)
         return result
 
     def take(self, method: Callable, work: Any) -> Any:
-        """In place of ``get_future``, and of ``is_completed``, which is as good as waiting where it
-        says yes.
-        """
+        """In place of ``is_completed``, which is as good as waiting where it says yes."""
         answer, entry = method(work), self._live.get(id(work))
         if answer and entry is not None:
-            self._log.append("taken", entry[1])
+            self._take(entry[1])
         return answer
+
+    def take_future(self, method: Callable, work: Any) -> Any:
+        """In place of ``get_future``: who asks has yet to wait, but for a hook in ``backward``, as
+        those of DDP, which gives it to C++ to wait for.
+        """
+        future, entry = method(work), self._live.get(id(work))
+        if entry is not None:
+            if in_backward():
+                self._take(entry[1])
+            else:
+                self._promised[entry[1]] = future
+        return future
+
+    def heard(self) -> None:
+        """Somebody has waited for a future, or asked one that is done. Which it came from nobody
+        knows any more once ``then`` has made others of it: all that are done by now were waited
+        for.
+        """
+        for seq, future in list(self._promised.items()):
+            if _is_done(future):
+                del self._promised[seq]
+                self._take(seq)
+
+    def _take(self, seq: int) -> None:
+        self._filling.pop(seq, None)
+        self._log.append("taken", seq)
 
     def wait_for_written(self, function: Callable, tensors: Any) -> Any:
         """In place of ``wait_tensor``: functional collectives are waited for by what they write, a
@@ -289,7 +369,7 @@ class Recorder(context.Context):
         """
         written = tensors if isinstance(tensors, list) else [tensors]
         plain = [t for t in written if self._unheard and type(t) is torch.Tensor]
-        found = [self._unheard.pop(_memory(tensor), -1) for tensor in plain]
+        found = [self._unheard.pop(memory_of(tensor), -1) for tensor in plain]
         calls = [seq for seq in found if seq >= 0]
         for seq in calls:
             self._waiting_for(seq)
@@ -325,46 +405,8 @@ def _caller() -> tuple[FrameType | None, str]:
 
 
 @functools.cache
-def _dtype(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-@functools.cache
 def _op(name: Any) -> str:
     return _OP_OF_HOOK.get(name.name, name.name.lower())
-
-
-def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
-    """What these would take in bytes, were they not sparse: that is equal on all ranks."""
-    return sum(t.numel() * t.element_size() for t in tensors)
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
-
-
-def _splits(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
-    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
-    that all_to_all_single was given for what it writes and what it reads.
-    """
-    if op == "all_to_all":
-        return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
-    if op == "reduce_scatter" and len(writes) == 1:
-        return None, tuple(map(torch.numel, reads)), (writes[0].numel(),) * len(reads)
-    if op == "all_to_all_single" and rows is not None:
-        return None, _elements(reads[0], rows[1]), _elements(writes[0], rows[0])
-    return ()
-
-
-def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
-    """How many elements each block of so many rows has."""
-    return tuple(count * tensor[:1].numel() for count in rows)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements lie side by side in some order, as those of a transpose do."""
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    return tensor.permute(order).is_contiguous()
 
 
 # ---- the one that records ------------------------------------------------------------------------

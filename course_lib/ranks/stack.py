@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 
 import torch
 
 from course_lib.trace import Line
 from course_lib.user_code import user_lines
 
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
@@ -66,3 +70,11 @@ class Stack:
             return None
         state, user, system = words[0], int(words[11]), int(words[12])
         return (user + system) / os.sysconf("SC_CLK_TCK") if state == "S" else None
+
+
+def in_backward() -> bool:
+    """Whether this is called from a backward pass; one on a GPU has threads of its own."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not _BACKWARD:
+        frame = frame.f_back
+    return frame is not None or threading.current_thread() is not threading.main_thread()

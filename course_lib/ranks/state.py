@@ -5,12 +5,15 @@ A recorder wrote them, in a rank of ``run`` or in one of some other job: it make
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.lines import call_text, ranks_have
 from course_lib.diagnosis.matching import CallMatcher
+from course_lib.errors import Hazard
 from course_lib.pickling import unpack
 from course_lib.ranks.stack import Stack
 from course_lib.trace import Curve, Event, Line, Span, Trace
@@ -42,6 +45,9 @@ class RankState:
         self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
+        self._gave_up: tuple[Event, float] | None = None  # the last call, and when
+        self.unwaited: dict[int, Event] = {}  # calls whose Work is the reader's to wait for
+        self.overlap: tuple[Event, Event] | None = None  # the second is given what the first fills
         self._lines: dict[int, Line] = {}
 
     @property
@@ -61,11 +67,31 @@ class RankState:
         return next(reversed(self.events), None)
 
     def unmet(self, *calls: Event | None) -> str:
-        """Who has not made which of these calls of its, in words; "" where all have."""
+        """Who has not made which of these calls of its, in words, and how many they have made, as
+        far as something is known of them; "" where all have.
+        """
         for call in filter(None, calls):
             if ranks := self.matcher.missing(call):
-                return f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                history = self.matcher.history(call.group)
+                known = [r for r in (self.number, *ranks) if history.calls.get(r)]
+                made = history.made(known) if call.is_collective else []
+                unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                return ". ".join([unmet, *made]).rstrip(".")
         return ""
+
+    def hazard(self) -> Hazard | None:
+        """Of a rank that has ended well: a Work that nobody waited for, or not in time."""
+        for event in self.unwaited.values():
+            return hazard.unwaited(event)
+        return hazard.still_filled(*self.overlap) if self.overlap else None
+
+    def awaited(self) -> dict[int, Event | None]:
+        """Who had not made the call that it gave up last, and that call where it came later."""
+        return self.matcher.late(*self._gave_up) if self._gave_up else {}
+
+    @property
+    def gave_up_at(self) -> float:
+        return self._gave_up[1] if self._gave_up else math.inf
 
     @property
     def is_in_torch(self) -> bool:
@@ -99,6 +125,8 @@ class RankState:
         number: Any = event.line
         _set(event, "line", line := self._lines.get(number))
         self.events.append(event)
+        if not event.waited:
+            self.unwaited[event.seq] = event
         if not event.async_op:
             self.blocked_in, self.blocked_at = event, line
         elif event.is_collective:
@@ -107,6 +135,15 @@ class RankState:
 
     def _read_shares(self, seq: int, what: str) -> None:
         self.matcher.shares(self.events[seq], what)
+
+    def _read_overlaps(self, seq: int, first: int) -> None:
+        if self.overlap is None and self.events[first]:
+            self.overlap = self.events[first], self.events[seq]
+
+    def _read_threads(self, seq: int, line: int) -> None:
+        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        event = self.events[seq]
+        self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
 
     def _read_waiting(self, seq: int, line: int) -> None:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
@@ -121,15 +158,22 @@ class RankState:
             self.matcher.found_source(event)
         if waited:
             self._read_taken(seq)
+        if event.op == "barrier":  # gloo's ends when all that the group called before it is done
+            earlier = [e for e in self.unwaited.values() if e.seq < seq and e.is_collective]
+            for done in (e for e in earlier if e.group == event.group):
+                self._read_taken(done.seq)
 
     def _read_taken(self, seq: int) -> None:
         event = self.events[seq]
         _set(event, "waited", True)
+        self.unwaited.pop(seq, None)
         if self.blocked_in is event:
             self.blocked_in = None
 
-    def _read_gave_up(self, seq: int) -> None:
-        self.matcher.give_up(self._gone_on(seq))
+    def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
+        event = self._gone_on(seq)
+        self._gave_up = event, at
+        self.matcher.give_up(event)
 
     def _read_refused(self, seq: int) -> None:
         self.matcher.withdraw(self._gone_on(seq))
@@ -138,6 +182,7 @@ class RankState:
         """The call; the rank has come out of it by an exception."""
         event = self.events[seq]
         _set(event, "waited", True)
+        self.unwaited.pop(seq, None)
         self.blocked_in = None
         self.in_flight.pop(seq, None)
         return event
@@ -151,8 +196,8 @@ class RankState:
     def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
         self.matcher.groups[name] = ranks
 
-    def _read_line(self, key: int, where: str, number: int, source: str, function: str) -> None:
-        self._lines[key] = Line(where, number, source, function)
+    def _read_line(self, key: int, *line: Any) -> None:
+        self._lines[key] = Line(*line)
 
 
 def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:

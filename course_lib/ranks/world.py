@@ -17,7 +17,6 @@ from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
-from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome, root_cause
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, NotStarted
@@ -25,7 +24,12 @@ from course_lib.ranks.forkserver import ForkServer
 from course_lib.ranks.log import nameless_file
 from course_lib.ranks.plan import Deadline, Plan, RankJob
 from course_lib.ranks.rank import RankProcess
-from course_lib.ranks.standing import DeadlockDetector, hang_error
+from course_lib.ranks.standing import (
+    DeadlockDetector,
+    ask_who_is_late,
+    find_late,
+    hang_error,
+)
 from course_lib.ranks.state import to_trace
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
@@ -144,12 +148,11 @@ class World:
 
     def _check_calls(self) -> None:
         """Every rank has returned: raises if calls met and did not fit, though the backend
-        "succeeded", if one met nobody, or if nobody waited for a Work.
+        "succeeded", if one met nobody, or if nobody waited for a Work, or too late.
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
-        unwaited = (event for rank in self.ranks for event in rank.events if not event.waited)
-        if found := found or next(map(hazard.unwaited, unwaited), None):
+        if found := found or next(filter(None, (rank.hazard() for rank in self.ranks)), None):
             raise found
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
@@ -204,8 +207,21 @@ class World:
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After a first failure: let every rank that can still say something say it."""
-        self._listen(lambda rank: rank.outcome or rank.blocked_in)
+        """After a first failure: let every rank that can still say something say it: one that
+        waits for a call which all have made will come out of it, and where only connections were
+        lost so far, one that waits is about to say why.
+        """
+        self._read_logs()
+        ask_who_is_late(self.ranks)
+        missing = self._matcher.missing
+        only_lost = all(outcome.lost_its_peer for outcome in self._failures())
+        self._listen(
+            lambda rank: (
+                rank.outcome or (rank.blocked_in and not only_lost and missing(rank.blocked_in))
+            )
+        )
+        ask_who_is_late(self.ranks)
+        find_late(self.ranks)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack.lines

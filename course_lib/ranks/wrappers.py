@@ -10,6 +10,7 @@ import functools
 import operator
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib.collectives import OP_OF_METHOD
+from course_lib.diagnosis.failure import RankOutcome
 from course_lib.ranks import recorder
 from course_lib.ranks.recorder import Recorder
 from course_lib.rendezvous import formed_already
@@ -31,9 +33,12 @@ def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
     _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
     _wrap(dist.Work, Recorder.wait, "wait")
-    _wrap(dist.Work, Recorder.take, "get_future", "is_completed")
+    _wrap(dist.Work, Recorder.take, "is_completed")
+    _wrap(dist.Work, Recorder.take_future, "get_future")
     _wrap(torch._C.Future, _future_wait, "wait")
+    _wrap(torch._C.Future, _future_asked, "done")  # a callback asks for the value
     _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(threading.Thread, _start_thread, "start")
     _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for replace, wrapper, name in (
@@ -133,8 +138,9 @@ def _new_group(
         seq = active.issued("new_group", world, None, (), (), False, shape)
         try:
             made = function(ranks, *args, **kwargs)
-        except BaseException:
-            active.refused(seq)
+        except BaseException as error:
+            waited_in_vain = RankOutcome.of_exception(0, 0.0, error).timed_out
+            (active.gave_up if waited_in_vain else active.refused)(seq)
             raise
         active.completed(seq)
     active.watch(made)
@@ -142,18 +148,30 @@ def _new_group(
 
 
 def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
-    """Whose future it is nobody knows any more once ``then`` has made others of it."""
-    if future.done():
-        return method(future)
-    with active.waiting_in_cpp("in_future"):
-        return method(future)
+    if not future.done():
+        with active.waiting_in_cpp("in_future"):
+            method(future)
+    active.heard()
+    return method(future)
+
+
+def _future_asked(active: Recorder, method: Callable, future: Any) -> Any:
+    answer = method(future)
+    active.heard()
+    return answer
+
+
+def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
+    """What it calls may come from no line of the reader's but the one that has started it."""
+    thread.started_at = active.line_here(sys._getframe())
+    method(thread)
 
 
 def _monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
     """The hooks say nothing of it."""
-    seq = active.issued("monitored_barrier", group.group_name, None, (), (), False)
+    seq = active.issued("monitored_barrier", active.name_of(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:

@@ -38,10 +38,11 @@ from course_lib.simulated.exchange.groups import Groups
 from course_lib.simulated.gpu import nccl, streams
 from course_lib.simulated.isolation import compat
 from course_lib.simulated.isolation.modules import is_imported, users_modules
+from course_lib.simulated.isolation.packages import asked_early
 from course_lib.simulated.isolation.private import Privacy
 from course_lib.simulated.network import Fabric, Network
 from course_lib.simulated.rank import Rank, current
-from course_lib.simulated.records import LazyEvents, collectives, line_of_thread
+from course_lib.simulated.records import LazyEvents, history, line_of_thread
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import show
 from course_lib.trace import Run, Trace, many_events
@@ -142,9 +143,9 @@ def simulate(*args: Any) -> Run:
     with _what_was_there_passed_over():
         execution = execute(program)
     show(execution.output)
-    for name, reason in execution.privacy.modules.shared.items():
+    for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(
-            f"all ranks share the module {name}, which cannot be imported once for each: {reason}",
+            f"all ranks share the module {name}, {reason}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -168,14 +169,17 @@ def simulate(*args: Any) -> Run:
 
 
 def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
-    """Run ahead where that is worth it and goes well, step by step otherwise. ``side`` says which
-    poison buffers get, ``flip`` (rank, k) that the first k of a rank get the other.
+    """Run ahead where that is worth it and goes well, step by step otherwise; once more where
+    ranks have changed what a package holds. ``side`` says which poison buffers get, ``flip``
+    (rank, k) that the first k of a rank get the other.
     """
-    if program.world_size >= ahead.FROM and program.backend == "gloo":
-        execution = Execution(program, side, flip, run_ahead=True)
-        if execution.conclusive:
-            return execution
-    return Execution(program, side, flip)
+    ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
+    execution = Execution(program, side, flip, run_ahead=ahead_first)
+    if ahead_first and not (execution.conclusive or execution.privacy.packages.changed):
+        execution = Execution(program, side, flip)
+    if execution.privacy.packages.changed:
+        return execute(program, side, flip)
+    return execution
 
 
 class Execution:
@@ -278,14 +282,15 @@ class Execution:
             return unfinished
         cause = self.groups.cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
+        records, names = [rank.records for rank in self.ranks], self.groups.names
         error = deadlock.of_calls(
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
-            groups=self.groups.names,
+            groups=names,
             advice=self.groups.advice(parked),
-            calls=partial(collectives, [rank.records for rank in self.ranks]),
+            history=lambda group: history(records, names[group], group),
         )
         return who_left(error, self._left)
 

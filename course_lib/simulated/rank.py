@@ -48,6 +48,8 @@ class Rank(context.Context):
         self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
         self.settings: list[Any] = []  # see compat.SETTINGS
         self.modules: dict[str, Any] = {}  # the user's own that it has imported
+        self.packages: dict[int, Any] = {}  # what it has put into installed ones
+        self.importing = ""  # such a package, while the rank imports it for all
         self.pages = io.StringIO()
 
     def now(self) -> float:

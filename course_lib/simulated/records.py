@@ -20,9 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from course_lib.diagnosis.history import History
 from course_lib.simulated.isolation import compat
 from course_lib.trace import Event, Line
-from course_lib.user_code import find_frame, is_user_frame, line_of
+from course_lib.user_code import find_frame, is_user_frame, line_of, sharded_module
 
 # In a process of real ranks, frames of their recorder are on the way as well.
 _OURS = tuple(str(Path(__file__).parents[1] / part) + os.sep for part in ("simulated", "ranks"))
@@ -34,26 +35,29 @@ class Site(NamedTuple):
 
     ``direct``: they call themselves, not through some library. ``blocking``: by ``dist.send`` or
     ``dist.recv``, which wait before they return. ``carries``: the call carries an object.
+    ``within`` is as an Event's.
     """
 
     line: Line | None
     direct: bool
     blocking: bool
     carries: bool
+    within: str = ""
 
 
 def call_site(depth: int = 1) -> Site:
     """The Site of the call that is being made; ``depth`` frames out is where to begin."""
     frame: FrameType | None = sys._getframe(depth)
-    blocking, carries = False, False
+    blocking, within = False, ""
     while frame is not None and _is_way_in(frame.f_code.co_filename):
         if frame.f_code is _SEND or frame.f_code is _RECV:
             blocking = True
         elif frame.f_code.co_name in compat.OBJECT_CALLS:
-            carries = True
+            within = frame.f_code.co_name
         frame = frame.f_back
-    user = find_frame(frame)
-    return Site(user and line_of(user), user is frame is not None, blocking, carries)
+    user, carries = find_frame(frame), bool(within)
+    within = within or sharded_module(frame)
+    return Site(user and line_of(user), user is frame is not None, blocking, carries, within)
 
 
 @lru_cache(maxsize=4096)
@@ -104,10 +108,10 @@ class Record:
         return replace(self.op, seq=seq, **{name: getattr(self, name) for name in _OF_A_CALL})
 
 
-def collectives(by_rank: Sequence[list[Record]], group: str) -> dict[int, list[Event]]:
-    """What each rank's collective calls of a group are, in order."""
-    calls = ([r.op for r in records if r.op.group == group] for records in by_rank)
-    return {rank: [op for op in ops if op.is_collective] for rank, ops in enumerate(calls)}
+def history(by_rank: Sequence[list[Record]], members: Sequence[int], group: str) -> History:
+    """Each member's collective calls of a group, in order."""
+    calls = ((rank, [r.op for r in by_rank[rank] if r.op.group == group]) for rank in members)
+    return History({rank: [op for op in ops if op.is_collective] for rank, ops in calls})
 
 
 class LazyEvents(UserList):

@@ -22,9 +22,12 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from course_lib.diagnosis.failure import LateRank
+from course_lib.diagnosis.lines import call_text
 from course_lib.errors import CourseError, NotStarted
 from course_lib.simulated.agenda import Abandoned, Agenda
 from course_lib.simulated.rank import Call, Rank
+from course_lib.simulated.records import line_of_thread
 from course_lib.trace import Event
 
 LOOK = 0.25  # seconds between two looks at how much has been computed
@@ -201,7 +204,17 @@ class Scheduler(Agenda):
             self.sleep_until(rank, end)
         if record.completed is None or record.completed > max(end, self.now):
             record.waited = True
-            raise RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
+            error = RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
+            error.late = [self._late(self.ranks[r]) for r in call.on]  # type: ignore[attr-defined]
+            raise error
+
+    def _late(self, rank: Rank) -> LateRank:
+        """Where a rank stands for which another has waited too long."""
+        if rank.gone:
+            return LateRank(rank.number, "had returned.")
+        did = f"waited in {call_text(rank.waits.record.op)} at:" if rank.waits else "stood at:"
+        line = line_of_thread(rank.thread)
+        return LateRank(rank.number, did, [line] if line else [])
 
     # -- the baton ------------------------------------------------------------------------------
 

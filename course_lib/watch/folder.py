@@ -26,7 +26,7 @@ from course_lib.ranks.log import Reader, Writer
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
 _LOOK_SECONDS = 0.5  # between two looks for a log that is not there
 MOST = 8 << 20  # bytes of a part
-OF_A_CALL = ("shares", "waiting", "ended", "taken", "gave_up", "refused")
+OF_A_CALL = "shares", "threads", "waiting", "ended", "taken", "gave_up", "refused", "overlaps"
 
 
 def job_folder(named: str | None) -> Path:

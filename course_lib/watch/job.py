@@ -11,13 +11,14 @@ from course_lib.diagnosis.lines import ranks_have
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError
 from course_lib.ranks.stack import Stack
-from course_lib.ranks.standing import DeadlockDetector
+from course_lib.ranks.standing import DeadlockDetector, find_late
 from course_lib.ranks.state import RankState
 from course_lib.trace import Event, Line
 from course_lib.watch.folder import OF_A_CALL, LogReader, this_machine
 from course_lib.watch.rank import ASK
 
 _MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
+_MOST_UNWAITED = 1000
 _CRASHES = (-4, -6, -7, -8, -11)  # at which a rank's stack is written down
 
 
@@ -40,6 +41,12 @@ class WatchedRank(RankState):
         for record in self.log.read():
             if record[0] not in OF_A_CALL or self.events[record[1]]:
                 yield record
+
+    def forget(self, call: int) -> None:
+        """Let go of one, but for some of those that nobody has waited for yet."""
+        if call not in self.unwaited or len(self.unwaited) > _MOST_UNWAITED:
+            self.unwaited.pop(call, None)
+            self.events[call] = None  # type: ignore[call-overload]
 
     def _read_before(self, calls: int, _counts: object) -> None:
         missing = calls - len(self.events)
@@ -117,9 +124,7 @@ class Job:
         for log in logs:
             log.open()
         for key in {key for log in logs for key in log.counts}:
-            counts = [log.counts.get(key, 0) for log in logs]
-            for rank, count in enumerate(counts):
-                self.matcher.skip(key, rank, max(counts) - count)
+            self.matcher.skip(key, [log.counts.get(key, 0) for log in logs])
 
     @property
     def dropped(self) -> int:
@@ -136,7 +141,7 @@ class Job:
             rank.read_log()
         if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):
             for event in self.matcher.forget({rank.number for rank in self.seen}):
-                self.ranks[event.rank].events[event.seq] = None  # type: ignore[call-overload]
+                self.ranks[event.rank].forget(event.seq)
             self._enough = 2 * len(self.matcher.known)
 
     # -- what is wrong -------------------------------------------------------------------------
@@ -150,8 +155,8 @@ class Job:
 
     @property
     def only_victims(self) -> bool:
-        """Whether all who failed had lost a peer."""
-        return all(outcome.lost_its_peer for outcome in self.failures)
+        """Whether all who failed had lost a peer, or waited in vain for one."""
+        return all(outcome.is_victim for outcome in self.failures)
 
     def verdict(self) -> CourseError | None:
         """What is wrong with a job that has ended, or of which a rank has failed."""
@@ -161,10 +166,14 @@ class Job:
             found = self._lost()
         if found:
             return found
-        if not failures or self._left_as_one():
+        if not failures:
+            ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
+            return next(filter(None, (rank.hazard() for rank in ended)), None)
+        if self._left_as_one():
             return None
+        find_late(self.ranks)
         error = root_cause(failures)
-        more = [*(self._unmet() if self.only_victims else ()), *self._unseen()]
+        more = [*self._unmet(), *self._unseen()]
         error.args = ("\n".join([str(error), *more]),)
         return error
 
@@ -174,10 +183,10 @@ class Job:
         return left and not any(rank.waits_for for rank in self.ranks)
 
     def _stands_in(self, rank: WatchedRank) -> Event | None:
-        """The call that it stands in, or that it gave up when its peer had gone."""
-        if rank.outcome and rank.outcome.lost_its_peer:
-            return rank.last_call
-        return None if rank.returned else rank.blocked_in
+        """The call that it stands in, or that it gave up when its peer had gone or did not come."""
+        if rank.outcome:  # who raised waits no more
+            return rank.last_call if rank.outcome.is_victim else None
+        return rank.blocked_in
 
     def _lost(self) -> CourseError | None:
         """The Deadlock of those who wait for what can never come."""
@@ -188,7 +197,9 @@ class Job:
         return self.detector.error(blocked, returned)
 
     def _unmet(self) -> list[str]:
-        """Whose call was not made, as far as the logs say."""
+        """Whose call was not made, as far as the logs say, where nothing else is known."""
+        if not self.only_victims or any(outcome.late for outcome in self.failures):
+            return []
         failed = (self.ranks[outcome.rank] for outcome in self.failures)
         unmet = (rank.unmet(rank.last_call) for rank in failed)
         return [f"{who}." for who in unmet if who][:1]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from course_lib.ranks.standing import LOOK_SECONDS
+from course_lib.ranks.standing import LOOK_SECONDS, ask_who_is_late
 from course_lib.watch.folder import append_exit
 from course_lib.watch.job import Job
 from course_lib.watch.parent import Parent
@@ -17,6 +17,8 @@ from course_lib.watch.report import error_report, say, waiting_report
 QUIET = float(os.environ.get("COURSE_LIB_QUIET", "30"))  # seconds without a call, while some wait
 SETTLE = 1.0  # seconds in which others may say what became of them, after a first failure
 SETTLE_VICTIMS = 2.0  # where nobody has failed yet but those who have lost a peer
+# What is wrong with calls of a job that goes on, with wrong numbers: nobody has to end it.
+GOES_ON = ("outputs", "stride", "module")
 LINGER = 20.0  # for ranks that torchrun has asked to end
 
 
@@ -68,7 +70,9 @@ class Watcher:
         if self._concluded:
             return
         if job.failures:
-            self._failed_at = self._failed_at or now
+            if not self._failed_at:
+                self._failed_at = now
+                ask_who_is_late(job.ranks)
             most = SETTLE_VICTIMS if job.only_victims else SETTLE
             if all(rank.outcome for rank in job.ranks):  # nobody else is there to say anything
                 most = 0.0
@@ -87,9 +91,10 @@ class Watcher:
 
     def _tell(self, error) -> None:
         self.told = self._concluded = True
+        ends = self.ends and getattr(error, "what", "") not in GOES_ON
         if self._speaks:
-            say(error_report(error, self.job, self.as_json, self.ends))
-        if self.ends and self.parent.code is None:
+            say(error_report(error, self.job, self.as_json, ends))
+        if ends and self.parent.code is None:
             self.parent.kill()
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 
-from course_lib.diagnosis.lines import call_text, ranks_have
+from course_lib.diagnosis.lines import among, call_text
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
 from course_lib.watch.folder import start_of
@@ -34,7 +35,10 @@ def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False
 
 def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
-    rows, ranks, lines = [f"nothing was called for {seconds:g} s."], [], []
+    ranks, lines = [], []
+    alike: dict[str, list[int]] = {}  # what several do at one line is said once
+    calls = [rank.blocked_in for rank in job.seen if rank.blocked_in and not rank.outcome]
+    groups = among(job.matcher.groups, [call.group for call in calls])
     for rank in job.seen:
         if rank.outcome:
             continue
@@ -45,13 +49,48 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
         where = f"   {line}" if line else ""
         doing = "is at" if line else "is somewhere"
         if call or rank.forming:
-            doing = f"waits in {call_text(call) if call else 'init_process_group'}"
-        rows.append(f"  rank {rank.number} {doing}{where}")
+            told = call_text(call) + groups[call.group] if call else "init_process_group"
+            doing = f"waits in {told}"
+        alike.setdefault(doing + where, []).append(rank.number)
+    odd_first = sorted(alike.items(), key=lambda item: len(item[1]))
+    rows = [f"  {_ranges(those)} {_plural(what, those)}" for what, those in odd_first[:_MOST_ROWS]]
+    if more := odd_first[_MOST_ROWS:]:
+        rows.append(f"  … and {sum(len(those) for _, those in more)} more ranks")
     if ended := [r.number for r in job.seen if r.outcome]:
-        rows.append(f"  {ranks_have(ended)} ended")
-    missing = "has no log here: it has not come yet, or runs on another machine"
-    rows += [f"  rank {rank.number} {missing}" for rank in job.ranks if not rank.ready]
-    return _block("Waiting", "\n".join(rows), ranks, lines, job, as_json)
+        rows.append(f"  {_ranges(ended)} {_plural('has ended', ended)}")
+    if absent := [rank.number for rank in job.ranks if not rank.ready]:
+        rows.append(f"  {_ranges(absent)} {_plural('has no log here', absent)}")
+        rows.append(_SHARE)
+    text = "\n".join([f"nothing was called for {seconds:g} s.", *rows])
+    return _block("Waiting", text, ranks, lines, job, as_json)
+
+
+_MOST_ROWS = 16
+_SHARE = (
+    "A rank without a log has not come yet, or runs on another machine. For one diagnosis of all "
+    "machines, start watch on each with --keep FOLDER, a folder that all of them share."
+)
+
+
+def _plural(what: str, ranks: Sequence[int]) -> str:
+    """What one rank does, of so many."""
+    verb, _, rest = what.partition(" ")
+    many = {"is": "are", "waits": "wait", "has": "have"}
+    return f"{verb if len(ranks) == 1 else many[verb]} {rest}"
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """``rank 7``, ``ranks 0–6, 8–511``; those that lie scattered are cut."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    names = ["–".join(map(str, run)) for run in runs]
+    if len(names) > _MOST_ROWS:
+        return f"{len(ranks)} ranks, the first of them {', '.join(names[:3])},"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(names)}"
 
 
 def _block(

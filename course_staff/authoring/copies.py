@@ -37,6 +37,7 @@ from nbformat import NotebookNode
 
 from course_lib.copies.folders import replace_file
 from course_lib.copies.notebook import fingerprint, to_text
+from course_lib.versions import OLDEST_PYTHON
 from course_staff.authoring.lesson import Cell, Lesson
 
 _LINK = re.compile(r"""(\]\(|\b(?:src|href)=["'])\.\./\.\./""")
@@ -44,15 +45,21 @@ _INSTALL = """\
 #@title Installs the course's library where it is missing, as in Colab; does nothing elsewhere
 import glob, importlib.util, subprocess, sys
 wheel, address, beside = "{wheel}", "{address}", glob.glob("course_lib-*.whl")
-if importlib.util.find_spec("course_lib") is None:
+absent = [name for name in "{needed}".split()
+          if importlib.util.find_spec(name) is None]
+if sys.version_info < {oldest}:
+    print("The course needs Python {python} or later: choose another kernel")
+elif importlib.util.find_spec("course_lib") is None:
     if wheel not in beside:
         print(", but ".join([f"{{wheel}} is not beside this notebook", *beside]) + ":",
               f"taking {{address}}" if address else "put it there, and run this cell again")
     pip = [sys.executable, "-m", "pip", "install", "-qq", wheel if wheel in beside else address]
     if pip[-1] and subprocess.run([*pip, "--no-index"], capture_output=True).returncode:
-        print("pip fetches what the library needs and is not here: gigabytes, without {torch}")
+        print(f"pip fetches {{', '.join(absent) or 'newer versions'}}, which the library needs"
+              + ": gigabytes" * ("torch" in absent))
         done = subprocess.run(pip, capture_output=True, text=True)
         print(done.stderr.partition("\\n")[0] if done.returncode else "installed")"""
+_NAME = re.compile(r"^[\w-]+", re.M)
 _WORDS_AND_TARGET = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"(?<=\]\()\.\./(figures/[\w.-]+\.png)(?=\))")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?")
@@ -109,7 +116,9 @@ def install_cell(lesson: str, root: Path) -> NotebookNode:
     source = _INSTALL.format(
         wheel=f"course_lib-{version}-py3-none-any.whl",
         address=f"git+https://github.com/{where}@v{version}" if where else "",
-        torch=next(iter(_project(root).get("dependencies", ["torch"]))),
+        needed=" ".join(_NAME.findall("\n".join(_project(root).get("dependencies", [])))),
+        oldest=OLDEST_PYTHON,
+        python=".".join(map(str, OLDEST_PYTHON)),
     )
     folded = {"jupyter": {"source_hidden": True}, "cellView": "form"}
     return nbformat.v4.new_code_cell(source, id=f"{lesson[:2]}-install", metadata=folded)

@@ -19,9 +19,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+import operator
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 from time import monotonic  # a rank's own is patched
 from typing import Any
 
@@ -118,8 +120,8 @@ def encode(value: Any, depth: int = 0) -> Any:
         return {"opaque": "nest"}
     if value is None or type(value) in (bool, str):
         return value
-    if isinstance(value, int):
-        return int.__index__(value)
+    if isinstance(value, Integral):  # numpy's, too
+        return int.__index__(operator.index(value))
     if isinstance(value, float):
         return float.__float__(value)
     if isinstance(value, str):

@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | start three broken jobs under torchrun, plain and watched; watch two jobs go wrong in silence; judge tests by what they catch |
+# | **Do** | start three broken jobs under torchrun, plain and watched; take an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch |
 # | **Learn** | who can say what about a hang; why a victim is blamed; how replicas part; where a NaN begins; what a test has to look at |
 # | **Need** | lessons [05](05_gradient_averaging.ipynb) (bit-equal replicas), [06](06_ddp.ipynb) (DDP, torchrun) and [07](07_gpus.ipynb) (the logs of a job that failed) |
 # | **Time** | about 60 minutes with the required exercise, 100 with the two optional ones as well |
@@ -26,24 +26,29 @@
 # The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
 
 # %% id="11-1fe1f5"
+import io
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from hashlib import sha256
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import _dump_fr_trace
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
 from course_lib.beside.suspect import RIGHT, WRONG, Suspect
+from course_lib.watch.cli import main
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -73,7 +78,7 @@ assert minutes == 30
 # * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts all three side by side under plain torchrun, and has a patience of three seconds with those that stand still. Starting takes most of the time: each torchrun and each rank imports torch.
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.) Starting takes most of the time: each torchrun and each rank imports torch.
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -111,10 +116,10 @@ for step in range(3):
 '''
 
 # %% id="11-8b266c"
-def start(name, *watch, **variables):
+def start(name, *watch, where=("--standalone", "--nproc-per-node=2"), **variables):
     Path(folder.name, f"{name}.py").write_text(scripts[name])
     quiet = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TMPDIR": folder.name}
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *watch]
+    words = ["-m", "torch.distributed.run", *where, *watch]
     log = Path(folder.name, f"{name}-{len(os.listdir(folder.name))}.log")
     with log.open("w") as said:
         return log, subprocess.Popen([sys.executable, *words, f"{name}.py"], cwd=folder.name,
@@ -137,15 +142,15 @@ def listen(started, patience, word=None):
     return after, first
 
 # %% id="11-858dcf"
-plain, patience = {name: start(name) for name in scripts}, [3, 60, 3]  # one ends by itself
+plain = {"evaluation": start("evaluation"), "batches": start("batches")}
 with ThreadPoolExecutor() as threads:
-    heard = dict(zip(plain, threads.map(listen, plain.values(), patience), strict=True))
+    heard = dict(zip(plain, threads.map(listen, plain.values(), [3, 60]), strict=True))
 for name, (after, seconds) in heard.items():
     print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
-assert [seconds is None for _, seconds in heard.values()] == [True, False, True]
+assert [seconds is None for _, seconds in heard.values()] == [True, False]
 
 # %% [markdown] id="11-a5a856"
-# Two of the jobs say nothing at all, and would not for 30 minutes. Then a rank's patience ends, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
+# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
 #
 # ## The same jobs, watched
 #
@@ -167,8 +172,7 @@ with ThreadPoolExecutor() as threads:
     told = dict(zip(watched, reports, strict=True))
 for after, _ in told.values():
     print(f"{report(after)}\n")
-folder.cleanup()
-assert "broadcast and all_reduce" in told["evaluation"][0]
+assert "evaluation.py, line" in told["evaluation"][0]
 assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
 
 # %% id="11-38d533"
@@ -177,13 +181,13 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
-# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both stand in the same line of the script, one in its forward pass, the other in backward. DDP itself makes the other calls before number 13: at its start, and for buffers and gradients.)
+# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both stand in the same line of the script, one in its forward pass, the other in backward. DDP itself makes the other calls before number 13: at its start, and for buffers and gradients.) In batches.py the lengths differ only because the *lines* do: rank 0 averages a gradient of a batch that rank 1 does not have. So compare the lines first. Where they differ, a call is missing on one rank, and what differs in the tensors follows from that.
 #
 # | | batches.py: calls that do not fit | loader.py | replicas that part | needs |
 # |---|---|---|---|---|
 # | torchrun | a C++ abort, and the traceback of the other rank | nothing for 30 minutes | nothing, exit code 0 | |
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | with DDP each rank dies of SIGSEGV as the model is wrapped | nothing | the same SIGSEGV | a variable |
-# | the same, in a job without DDP | both calls, each rank's line in its own traceback; where two *ops* differ, the other rank's under a wrong name | nothing | nothing: the calls are right | a variable |
+# | the same, in a job without DDP | both calls, each rank's line in its own traceback; where two *ops* differ, it gives the other rank's op a wrong name | nothing | nothing: the calls are right | a variable |
 # | the debug server of torch 2.15 | gone with the job | both stacks, in 0.3 s, when somebody asks | stacks of a job that is fine | a line in the script, jinja2, aiohttp |
 # | Flight Recorder, `torchfrtrace` | nothing was dumped | on gloo it ends with a KeyError | nothing: all calls have met | a folder for dumps |
 # | `py-spy dump` | nothing to attach to | both stacks, in 0.1 s, when somebody asks | stacks of a job that is fine | the right to trace |
@@ -191,7 +195,94 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 #
 # (Measured with torch 2.15 and gloo, two ranks on a CPU.)
 #
-# On NCCL there is more: `ncclras` asks NCCL's own thread in each process which communicators lag behind, and Ray Train polls it and takes stacks. They say *who*, and leave the *why* to the stacks. We have no cluster here, and tried neither.
+# ## An incident on two machines, from start to end
+#
+# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
+#
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own.
+#
+# ```text
+# torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
+#     -m course_lib.watch --end --keep /shared/logs incident.py     # the other machine: --node-rank=1
+# ```
+
+# %% id="11-f85ad8"
+scripts["incident"] = begin + '''
+model = nn.Linear(4, 1)
+for step in range(3):
+    sample = torch.full((8, 4), -1.0 if (rank, step) == (1, 1) else 2.0)
+    loss = model(sample.log()).square().mean()
+    if loss.isfinite():
+        loss.backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+    dist.all_reduce(mean := loss.detach())
+    if rank == 0: print("step", step, mean.isfinite().item(), flush=True)
+'''
+
+# %% id="11-c8f2ba"
+kept = Path(folder.name, "logs")
+with socket.create_server(("localhost", 0)) as free:
+    meet = "--master-addr=localhost", f"--master-port={free.getsockname()[1]}"
+both = [start("incident", *watch, "--end", f"--keep={kept}",
+              where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", *meet])
+        for node in range(2)]
+codes = [job.wait(timeout=90) for _, job in both]
+assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
+
+# %% [markdown] id="11-e53b07"
+# Whichever machine has seen it first has told it, and ended the job. The logs are in the folder. `--read` compares them afterwards, on any machine that sees the folder (or several: `--read FOLDER FOLDER`, where nothing is shared).
+
+# %% id="11-cce4b6"
+def read_logs(folder):
+    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
+    with redirect_stdout(io.StringIO()) as said:
+        main(["--read", str(folder)])
+    return said.getvalue()
+
+print(said := read_logs(kept))
+assert "rank 1" in said and "incident.py, line 14" in said
+
+# %% [markdown] id="11-ef7815"
+# So it ends with a line of the script and a rank, and the question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+#
+# Nobody had started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank. `--read` reads its dumps, too. Here three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
+
+# %% id="11-9b641d"
+def leaves_one_out(folder):
+    rank, x, late = dist.get_rank(), torch.ones(4), dist.get_rank() == 2
+    dist.all_reduce(x)
+    work = late or dist.all_reduce(x, async_op=True)
+    Path(folder, f"fr_{rank}").write_bytes(_dump_fr_trace(True, True, False))
+    while len(os.listdir(folder)) < 3:
+        time.sleep(0.01)
+    (dist.all_reduce(x, async_op=True) if late else work).wait()
+
+dumps = Path(folder.name, "dumps")
+dumps.mkdir()
+run(leaves_one_out, str(dumps), world_size=3, record=False)
+print(said := read_logs(dumps))
+folder.cleanup()
+assert "keeps rank 2 from making that call" in said
+
+# %% [markdown] id="11-13d5da"
+# ## For the night
+#
+# A job on many machines that stands still is not always a wrong program. Cables, GPUs, disks and file systems stop ranks as well, and then no line is to blame. Ask in this order, and ask before the job is killed.
+#
+# | ask | how | it tells | source |
+# |---|---|---|---|
+# | Is there a NaN? | `TORCH_DIST_NAN_CHECK=1`, any backend; NCCL's own: `TORCH_NCCL_NAN_CHECK=1` | the rank that brings it raises "NaN found in input tensor." at its line, before the sum | `distributed_c10d.py`; `NanCheck.hpp` |
+# | When does it give up? | `init_process_group(timeout=…)`; `TORCH_NCCL_ASYNC_ERROR_HANDLING` (3: the watchdog ends the process) | which call has timed out, on which rank | [1] |
+# | And if the watchdog itself hangs? | `TORCH_NCCL_ENABLE_MONITORING=1`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | nothing, but the job ends | [1] |
+# | What did each rank call last? | `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, `TORCH_FR_BUFFER_SIZE` (2,000 calls); then `python -m course_lib.watch --read /shared/dumps`, or `torchfrtrace` | which rank lacks which call | [1], [2] |
+# | Which communicator lags, now? | `ncclras -v` on a node of the job: it asks NCCL's threads at localhost:28028 (`NCCL_RAS_ADDR`), since NCCL 2.24 | ranks that are silent, or some calls behind | [3] |
+# | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'for p in $(pgrep -f train.py); do py-spy dump --pid $p; done'` | the stack of each process, those of the loader's workers among them; `--native` shows the calls in C++, too | [4] |
+# | Is it the machine? | `dmesg -T`, lines with "Xid" (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
+# | Which pair of nodes? | a preflight before the job: a short all_reduce on each pair of nodes, timed (`all_reduce_perf` of nccl-tests) | the node in all slow pairs | [7] |
+# | How to go on without it? | `sbatch --exclude=node17 …`; whoever runs the cluster drains it (`scontrol update`, `kubectl cordon`) | | [8] |
+#
+# The first row was tried here, on gloo: rank 2 of 3 raised it at its all_reduce, and the two others lost their connection to it. **We have no GPU here.** What is said of NCCL is from the sources below; `--read` follows the format of NCCL's dumps as torch's source writes it, and has seen none from a real job.
 #
 # ## Wrong in silence: replicas that part
 #
@@ -242,15 +333,15 @@ print("your guess:", guess, "  recorded:", alike, "  with a seed for each rank:"
 assert (alike, apart) == (8, 16)
 
 # %% [markdown] id="11-c827a9"
-# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough: two tensors with equal digests are equal, so far as anybody has ever seen.
+# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough. A digest is `hashlib.sha256` of a tensor's bytes: 32 bytes, and nobody has ever found two inputs with an equal one. (A checksum such as crc32 is no digest.)
 #
 # ## Your turn: first_difference
 #
 # **Optional · 11.2 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together. That is what it hands to the calls, not what it receives.
+# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 × number of tensors + 256 bytes, in all its calls together. That is what it hands to the calls, not what it receives.
 #
-# Names, shapes and dtypes are the same on all ranks. In the sturdy cases there are negative zeros, NaN, tensors without elements, and bfloat16. A tensor's bits: `t.detach().contiguous().view(-1).view(torch.uint8)`.
+# Names, shapes and dtypes are the same on all ranks. In the sturdy cases there are negative zeros, NaN with other bits, tensors without elements, and bfloat16. A tensor's bits: `t.detach().contiguous().view(-1).view(torch.uint8)`.
 #
 # <details>
 # <summary>Hint: one call or many?</summary>
@@ -270,7 +361,7 @@ def first_difference(model: nn.Module) -> tuple[str, int] | None:
     Returns:
         A name and a rank, the same on all ranks; None if all tensors are equal.
 
-    Budget: each rank gives at most 100 bytes a tensor and 256 bytes, in all its calls together.
+    Budget: each rank gives at most 100 × number of tensors + 256 bytes, in all its calls together.
     """
     ### BEGIN SOLUTION
     digests = {}
@@ -301,7 +392,7 @@ check(first_difference)
 # %% [markdown] id="11-89acd0"
 # ## A NaN that is everywhere
 #
-# A NaN on one rank is a NaN on all of them one all_reduce later. So whoever looks at the loss, or at the gradients after backward, sees it on every rank at once, and the rank on which it began is gone. It has to be looked for *before* the sum.
+# A NaN on one rank is a NaN on all of them one all_reduce later. If you look at the loss, or at the gradients after backward, you see it on every rank at once, and can no longer say where it began. It has to be looked for *before* the sum.
 #
 # Here rank 2 of four has a sample of which it takes the logarithm, and the sample is −1. The cell keeps the gradient before and after.
 
@@ -323,7 +414,7 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
             "rank after it.")
 
 # %% [markdown] id="11-d16417"
-# In a job of your own, hook into the gradients and look there: `p.register_hook(f)` calls `f` with the gradient as it was computed, before DDP's sum. `torch.autograd.set_detect_anomaly(True)` names the operator, and is slow.
+# In a job of your own set `TORCH_DIST_NAN_CHECK=1` first: each call then looks at what it is given, and raises on the rank that brings a NaN, at its line. (gloo does it here; NCCL has `TORCH_NCCL_NAN_CHECK=1`.) To look yourself, `p.register_hook(f)` calls `f` with the gradient as it was computed, before DDP's sum. `torch.autograd.set_detect_anomaly(True)` names the operator, and is slow.
 #
 # ## The test that kills the bug
 #
@@ -501,10 +592,10 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # %% [markdown] id="11-f2612c"
 # ## In practice
 #
-# * **Before the job**: start it with `watch`, set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07). Afterwards is too late.
+# * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07). Afterwards is too late.
 # * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to stand outside of the script: `watch` imports torch before its first line.
-# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended. It has been seen on no GPU so far.
-# * **Shrink it.** A hang on 512 ranks is nearly always one on two. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
+# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended (the folder of `--keep`). It has been seen on no GPU so far.
+# * **Shrink it**, if it is the program. A wrong program that hangs on 512 ranks nearly always hangs on two. That is not so of cables, GPUs, disks and stragglers: those need the table above, on the 512. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
 # * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
 #
@@ -517,7 +608,7 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## What you can do now
 #
 # * ☑ say what torchrun, DETAIL, Flight Recorder, py-spy and `watch` can know of a hang, and what not;
-# * ☑ start any job under `watch`, and read its report;
+# * ☑ start any job under `watch`, on several machines, too, and read its report while it stands or afterwards;
 # * ☑ tell the cause from its victims;
 # * ☑ find where replicas part, and the rank on which a NaN began;
 # * ☑ write a test, and say which mistakes it would notice;
@@ -528,5 +619,5 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## Sources
 #
 # * PyTorch 2.15: [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [Distributed communication](https://docs.pytorch.org/docs/stable/distributed.html) (timeouts, `TORCH_DISTRIBUTED_DEBUG`, `breakpoint`) · [Flight Recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (buffers; parameters after the wrapper)
-# * NVIDIA: [NCCL RAS](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html) · [py-spy](https://github.com/benfred/py-spy)
+# * For the night: [1] [ProcessGroupNCCL's variables](https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html), and `ProcessGroupNCCL.hpp` of torch 2.15 · [2] `FlightRecorder.hpp`, and the tutorial above · [3] NVIDIA, [NCCL RAS](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html) · [4] [py-spy](https://github.com/benfred/py-spy) · [5] NVIDIA, [Xid errors](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) · [6] NVIDIA, [DCGM diagnostics](https://docs.nvidia.com/datacenter/dcgm/latest/reference/diagnostics/errors.html) · [7] [nccl-tests](https://github.com/NVIDIA/nccl-tests) · [8] Slurm, [sbatch](https://slurm.schedmd.com/sbatch.html)
 # * Mistakes of others: [nanotron#172](https://github.com/huggingface/nanotron/pull/172), 2024 (a gradient that the test did not look at) · [pytorch#122694](https://github.com/pytorch/pytorch/issues/122694) (when one rank times out, the stack of the one that hung is lost)

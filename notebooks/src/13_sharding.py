@@ -3,24 +3,24 @@
 #
 # **Count what training keeps in memory, divide it among the ranks in three steps, and gather each layer just in time; then `fully_shard`.**
 #
-# ![Bytes alive on one of four ranks during three training steps, four panels on one scale: with everything repeated the steps climb to more than four times the parameters; with states, gradients and at last parameters divided each panel is lower, and the last one stays below two](../../figures/13_sharding.png)
+# ![Bytes alive on one of four ranks during three training steps, four panels on one scale, in units of the parameters: with everything repeated the steps climb to more than four times the parameters; with states, gradients and at last parameters divided each panel is lower, and the last one stays below two](../../figures/13_sharding.png)
 #
 # *Where this goes: three training steps of the same model on four ranks, operator by operator. From the top, nothing is divided, then Adam's averages, then gradients too, then everything.*
 #
 # | | |
 # |---|---|
-# | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then train with `fully_shard` |
-# | **Learn** | what a parameter costs; why dividing it costs no message more, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; how to find out what holds your memory |
-# | **Need** | lessons [06](06_ddp.ipynb) (DDP), [07](07_gpus.ipynb) (streams) and [10](10_mini_ddp.ipynb) (a gradient through a collective) |
-# | **Time** | about 75 minutes with the required exercise, 155 with the optional ones as well |
+# | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then use `fully_shard`, and misuse it |
+# | **Learn** | what a parameter costs; why dividing it costs no message more, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; which tensors hold your memory |
+# | **Need** | lessons [06](06_ddp.ipynb) (DDP), [07](07_gpus.ipynb) (streams), [08](08_groups.ipynb) (meshes) and [10](10_mini_ddp.ipynb) (a gradient through a collective) |
+# | **Time** | about 120 minutes with the required exercise, 225 with the optional ones as well |
 #
 # ## Where memory goes
 #
-# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. We write P for the bytes of all parameters: training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages and a copy of the weight, all in float32. That is 16 bytes again. A model of 7 billion parameters needs 112 GB before it has seen one sample.
+# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. With P for the bytes of all parameters, training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages, and a float32 copy of the weight, the *master weight*. A model of 7 billion parameters needs 112 GB before it has seen one sample.
 #
-# `count_memory` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. (What was there before is named.) `memory.now` is what is alive at this moment, `memory.peak` the most so far, and `memory.at_rest()` what remains when everybody has let go. It counts tensors. The allocator's reserve and an operator's scratch memory come on top of it.
+# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Its arguments are what exists already. `memory.peak` is the most so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
 #
-# All ranks have a tower of eight square layers, and average its gradients by hand, as in lesson 05, or with DDP.
+# Each rank has a tower of eight square layers. Gradients are averaged by hand (lesson 05) or by DDP.
 #
 # **Predict.** By hand, 3P stay alive between two steps: the parameters and Adam's averages. How many P does DDP keep?
 
@@ -28,8 +28,8 @@
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from course_lib import (Deadlock, Network, check, compute, count_memory, draw, expect, run,
-                        simulate, span)
+from course_lib import (Deadlock, Network, RankFailed, check, compute, count_memory, draw,
+                        expect, run, simulate, span)
 
 guess = None
 
@@ -40,7 +40,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 n, width, depth = 4, 128, 8  # ranks, units of a layer, layers
-P = 4 * depth * width * width  # bytes of all parameters
+layer, P = 4 * width**2, 4 * width**2 * depth  # bytes of a layer's parameters, and of all
 
 def tower():
     torch.manual_seed(0)
@@ -56,8 +56,8 @@ def by_hand():
             dist.all_reduce(p.grad, dist.ReduceOp.AVG)
     return model, adam(model.parameters()), average
 
-def ddp():
-    model = DistributedDataParallel(tower())
+def ddp(**options):
+    model = DistributedDataParallel(tower(), **options)
     return model, adam(model.parameters()), lambda: None
 
 # %% id="13-327ff3"
@@ -81,44 +81,13 @@ def train(make):
             del loss
         dist.barrier()
         counted = [nbytes / P for nbytes in (between, ended, memory.peak, memory.at_rest())]
-    return counted, [whole(p) for p in model.parameters()]
+    weights = [p.detach().clone() for p in map(whole, model.parameters())]
+    return counted, weights, memory.largest(99, at_peak=True)
 
-def whole(p):  # of what fully_shard has divided, all of it
-    return (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
+def whole(p):  # fully_shard's parameters are DTensors: a rank's part, and where it belongs
+    return p.full_tensor() if hasattr(p, "full_tensor") else p  # gathers all parts
 
 # %% id="13-d7b024"
-hand, wrapped = (simulate(train, make, world_size=n) for make in (by_hand, ddp))
-rests = [round(job.results[0][0][3], 2) for job in (hand, wrapped)]
-print("your guess:", guess, "  at rest, in P, by hand and with DDP:", *rests)
-assert rests == [3.0, 4.0]
-draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], caption="Three steps of "
-            "training on one of four ranks. DDP's buckets lie beside the gradients.")
-
-# %% [markdown] id="13-8cafdc"
-# DDP keeps its buckets, which are as large as all gradients together: 4P. (`gradient_as_bucket_view=True` lets each `.grad` be a part of a bucket, and saves that P during the step. Lesson 10.)
-#
-# ## A staircase
-#
-# The picture has a step for each operator that made or freed a tensor. In *forward* a layer's output is added, and kept for backward. Of one sample these are small. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one parameter at a time, and then the gradients are freed.
-#
-# Where is the peak? Just before the gradients go: P + P + 2P, and Adam's scratch tensors, which have the size of one layer each.
-#
-# ## An all_reduce, cut in two
-#
-# All four ranks keep the same averages and make the same update. Why not divide that? Rank r could own a quarter of each parameter, keep Adam's averages for that quarter alone, and update it. It needs the mean gradient of *its* quarter: that is a `reduce_scatter`. And afterwards everybody needs everybody's quarter: an `all_gather`.
-#
-# Lesson 04 has shown that a ring `all_reduce` *is* these two, one after the other. Each sends (n − 1)/n of the bytes, so together they send 2(n − 1)/n, as the `all_reduce` does. The update just moves in between. **Dividing Adam's averages costs no byte more.**
-
-# %% id="13-4c34f8"
-def whole_or_in_halves():
-    gradient = torch.arange(8.0) * (1 + dist.get_rank())
-    mine = torch.empty(8 // n)
-    dist.reduce_scatter_single(mine, gradient, dist.ReduceOp.AVG)
-    halves = torch.empty(8)
-    dist.all_gather_single(halves, mine)  # between the two an owner would update its part
-    dist.all_reduce(gradient, dist.ReduceOp.AVG)
-    return gradient, halves
-
 def sent(job, rank=0):
     """Bytes that a rank sends between its last two barriers, in P, on average over the ranks."""
     calls = job.trace.of(rank)
@@ -127,24 +96,40 @@ def sent(job, rank=0):
     return sum(times[name] * call.nbytes * (n - 1) / n for call in calls[slice(*ends)]
                for name in times if call.op.startswith(name)) / P
 
-both = run(whole_or_in_halves, world_size=n)
-assert all(torch.equal(whole, halves) for whole, halves in both.results)
+hand, wrapped = (simulate(train, make, world_size=n) for make in (by_hand, ddp))
+rests = [round(job.results[0][0][3], 2) for job in (hand, wrapped)]
+print("your guess:", guess, "  at rest, in P, by hand and with DDP:", *rests)
+assert rests == [3.0, 4.0]
 assert sent(hand) == sent(wrapped) == 2 * (n - 1) / n
-print(f"by hand and with DDP each rank sends {sent(hand):.2f} P a step")
+draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], unit=("P", P),
+            caption="Three steps of training on one of four ranks. DDP's buckets lie beside the "
+            "gradients.")
 
-# %% [markdown] id="13-ba5af2"
+# %% [markdown] id="13-8cafdc"
+# DDP keeps its buckets, which are as large as all gradients together: 4P.
+#
+# ## A staircase
+#
+# The curve rises or falls where an operator made or freed a tensor. In *forward* each layer's output is added, which is small here. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one layer at a time, and then the gradients are freed. The peak comes just before: P + P + 2P, and Adam's scratch tensors of one layer.
+#
+# ## An all_reduce, cut in two
+#
+# All four ranks keep the same averages and make the same update. Why not divide that? Rank r could own a quarter of each parameter tensor, keep Adam's averages for it, and update it. It needs the mean gradient of *its* quarter: a `reduce_scatter`. Then everybody needs everybody's quarter: an `all_gather`.
+#
+# A ring `all_reduce` *is* these two, one after the other (lesson 04). Each sends (n − 1)/n of the bytes. The update just moves in between. **Dividing Adam's averages costs no byte more.**
+#
 # ## Three stages
 #
-# *ZeRO* (Rajbhandari and others, 2020) names what is divided. In each row, what is divided counts 1/n.
+# *ZeRO* (Rajbhandari and others, 2020) names what is divided. The table shows what is alive when backward is over:
 #
-# | stage | divided | alive when backward is over, with Adam in float32 |
-# |---|---|---|
-# | 0 | nothing: DDP | P + P + 2P |
-# | 1 | Adam's averages | P + P + 2P/n |
-# | 2 | and gradients | P + (P + 2P)/n |
-# | 3 | and parameters | (P + P + 2P)/n |
+# | stage | divided | parameters | gradients | Adam's averages | together, n = 4 |
+# |---|---|---|---|---|---|
+# | 0: DDP | nothing | P | P | 2P | 4 P |
+# | 1 | averages | P | P | 2P/n | 2.5 P |
+# | 2 | and gradients | P | P/n | 2P/n | 1.75 P |
+# | 3 | and parameters | P/n | P/n | 2P/n | 1 P |
 #
-# Stage 1 needs two loops: after backward one that reduces and scatters, after the update one that gathers. Each layer here divides by n, so a rank's part of a layer is a view of it: a slice of the layer's flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used. `fully_shard` does that; we will build it from the inside.
+# Stage 1 needs two loops: after backward one that reduces and scatters, after the update one that gathers. Here a rank's part of a layer is a view of it, a slice of its flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used, as `fully_shard` does.
 
 # %% id="13-f46b2d"
 def stage(number):
@@ -160,7 +145,8 @@ def stage(number):
         def step(self):
             super().step()
             for p, part in parts.items():
-                dist.all_gather_single(p.detach().view(-1), part.detach().clone())
+                mine = part.detach().clone()  # a call must not fill the memory that it sends
+                dist.all_gather_single(p.detach().view(-1), mine)
                 p.grad = None
     if number == 2:
         for p in parts:
@@ -169,57 +155,59 @@ def stage(number):
     return model, Gathering(parts.values(), foreach=False), finish
 
 # %% id="13-c7e552"
-def sharded(**options):
-    model = tower()
+def in_layers(model, **options):
     for part in [*model, model]:  # each layer is gathered by itself, then what is left
         fully_shard(part, **options)
+    return model
+
+def sharded(wrap=in_layers, **options):
+    model = wrap(tower(), **options)
     return model, adam(model.parameters()), lambda: None
 
 one, two = (simulate(train, partial(stage, number), world_size=n) for number in (1, 2))
 three = simulate(train, sharded, world_size=n)
 stages = [hand, one, two, three]
 
-counted = [job.results[0][0][1] for job in stages]
-formula = [4, 2 + 2 / n, 1 + 3 / n, 4 / n]
+counted, formula = [job.results[0][0][1] for job in stages], [4, 2 + 2 / n, 1 + 3 / n, 4 / n]
 print("counted", [f"{c:.2f} P" for c in counted], "   formula", [f"{f:.2f} P" for f in formula])
 assert all(abs(c - f) < 0.01 for c, f in zip(counted, formula, strict=True))
+same = partial(torch.allclose, atol=1e-6)  # sums in another order
 for job in (one, two, three):
-    same = partial(torch.allclose, atol=1e-6)  # sums in another order
     assert all(map(same, job.results[0][1], hand.results[0][1]))  # the same training
 assert sent(one) == sent(two) == sent(hand)
 assert sent(three) == 1.5 * sent(hand)  # parameters are gathered twice: forward and backward
 draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and gradients",
-                             "ZeRO 3: and parameters (fully_shard)"],
+                             "ZeRO 3: and parameters (fully_shard)"], unit=("P", P),
             caption="The same three steps, on one scale. In the last panel a layer is whole only "
-            "while it computes.")
+            "while it is used, or about to be.")
 
 # %% [markdown] id="13-ca7c17"
-# Stages 1 and 2 send what DDP sends. Stage 3 sends half as much again, because it gathers the parameters twice: once in forward, and again in backward, as they were freed in between. That is 3(n − 1)/n·P in place of 2(n − 1)/n·P.
+# Stages 1 and 2 send what DDP sends, 2(n − 1)/n·P. Stage 3 sends half as much again: it frees the parameters after forward, and gathers them a second time in backward.
 #
 # ## Your turn: ShardedOptimizer
 #
 # **Required · 13.1 · difficulty ●●● · about 35 minutes**
 #
-# **Goal.** ZeRO 1 for every model and every optimizer that works element by element. The class wraps an optimizer class of PyTorch's.
+# **Goal.** ZeRO 1 for every model, around any optimizer class that works element by element.
 #
-# * `ShardedOptimizer(params, make, **options)`: `params` is a list or a generator of parameters, equal on all ranks. `make(parameters, **options)` makes the inner optimizer: SGD with momentum, Adam, AdamW.
-# * `step()` leaves on every rank what `make`'s own optimizer would leave with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. Is it None on all, the parameter *and its state* stay as they are. (Adam counts steps for each parameter, so one flat parameter for all does not do.)
+# * `ShardedOptimizer(params, make, **options)`: `params` is a list or a generator of parameter tensors, equal on all ranks. `make(parameters, **options)` makes the inner optimizer: SGD with momentum, Adam, AdamW.
+# * `step()` leaves on every rank what `make`'s own optimizer would leave with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. If it is None on all, the parameter tensor *and its state* stay as they are. (Adam counts steps for each tensor, so one flat parameter for all will not do.)
 # * `zero_grad()` leaves None in each `.grad`.
 #
-# **Budget.** At rest: the parameters, and n-th parts of states and of one more copy. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), with the numbers of all parameters, and 8 bytes a parameter and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, with each parameter padded to a multiple of n; and 16 bytes a parameter for what ranks have to tell each other. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, and parameters with fewer elements than ranks.
+# **Budget.** At rest there are the parameters, and n-th parts of each state and of one copy of the parameters, which the pieces are. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), and 8 bytes a parameter tensor and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, each parameter tensor padded to a multiple of n; and 16 bytes a parameter tensor and 64 a rank for what ranks tell each other. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, bfloat16, `channels_last`, and fewer elements than ranks.
 #
-# In a verdict, `shapes 2x3 4d` means a matrix of 2 × 3, and 4 numbers of float64.
+# In a verdict, `shapes 2x3 4d` means a matrix of 2 × 3, and 4 numbers of float64; `c` marks `channels_last`.
 #
 # <details>
 # <summary>Hint: the pieces</summary>
 #
-# Pad each parameter, flat, to a multiple of n. This rank's piece of it is a parameter of its own, which the inner optimizer steps. A slice is a *view*, and keeps all that it was sliced from alive: `clone()` it.
+# Pad each parameter, flat, to a multiple of n. This rank's piece is a parameter of its own, which the inner optimizer steps. A slice is a *view*, and keeps what it was sliced from alive: `clone()` it.
 #
 # </details>
 # <details>
 # <summary>Hint: None on some ranks</summary>
 #
-# All ranks have to make the same calls. First they tell each other which gradients are there: one small all_reduce. Then a rank that lacks one contributes zeros.
+# All ranks make the same calls. First they tell each other which gradients are there. Then a rank that lacks one contributes zeros.
 #
 # </details>
 
@@ -228,6 +216,7 @@ class ShardedOptimizer:
     """An optimizer whose states are divided: each rank keeps them for its piece of each parameter.
 
     Every rank makes one of the same parameters, and calls step and zero_grad in the same order.
+    At rest a rank holds the parameters, its pieces, and the states of its pieces.
     """
 
     def __init__(self, params, make, **options):
@@ -244,7 +233,10 @@ class ShardedOptimizer:
         ### END SOLUTION
 
     def step(self) -> None:
-        """Average the gradients, step the pieces, and bring every rank the whole parameters."""
+        """Average the gradients, step the pieces, and bring every rank the whole parameters.
+
+        None counts as zero; where all ranks have None, a parameter and its state stay.
+        """
         ### BEGIN SOLUTION
         there = torch.tensor([p.grad is not None for p in self.params], dtype=torch.int32)
         dist.all_reduce(there)
@@ -274,7 +266,7 @@ def with_mine():
     optimizer = ShardedOptimizer(model.parameters(), torch.optim.Adam, foreach=False)
     return model, optimizer, lambda: None
 
-(*_, rest), parameters = simulate(train, with_mine, world_size=n).results[0]
+(*_, rest), parameters, _ = simulate(train, with_mine, world_size=n).results[0]
 print(f"at rest {rest:.2f} P of {1 + 3 / n:.2f} P:", all(map(same, parameters, hand.results[0][1])))
 
 # %% exercise="ShardedOptimizer" role="check"
@@ -283,17 +275,16 @@ check(ShardedOptimizer)
 # %% [markdown] id="13-714783"
 # ## Born on meta
 #
-# Who makes a model and then shards it holds all of it for a moment. The device `meta` has shapes and dtypes and no memory. So: make the model there, shard it, give each rank memory for its part (`to_empty`), and only then fill it in.
+# If you make the whole model before you shard it, you hold all of it for a moment. The device `meta` has shapes and dtypes and no memory: make the model there, shard it, give each rank memory for its part (`to_empty`), and then fill it in.
 #
-# **Mind what fills it.** `to_empty` gives memory with anything in it, buffers included. Below each rank draws the numbers of its own part. So the ranks' generators have to differ, as `run` sees to; with one seed for all, every rank's part would hold the same numbers. From a checkpoint everything is loaded instead.
+# **Mind what fills it.** `to_empty` gives memory with anything in it, buffers included. Below, each rank draws the numbers of its own part (`p.to_local()` is the part of a DTensor that this rank has). So the ranks' generators have to differ, as `run` sees to.
 
 # %% id="13-c85030"
 def born(where):
     with count_memory() as memory:
         with torch.device(where):
             model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(depth)))
-        for part in [*model, model]:
-            fully_shard(part)
+        in_layers(model)
         if where == "meta":
             model.to_empty(device="cpu")
             for p in model.parameters():
@@ -309,9 +300,9 @@ draw.bars({"made whole, then sharded": whole_first, "made on meta": on_meta}, un
 # %% [markdown] id="13-98a408"
 # ## Activations: memory for time
 #
-# So far one sample went through the tower, and activations were small. They grow with the batch, and no stage of ZeRO divides them, because each rank has its own samples. What helps is to forget them: `checkpoint(layer, x)` keeps the layer's input alone, and computes the layer a second time in backward.
+# Activations grow with the batch, and no stage of ZeRO divides them, because each rank has its own samples. What helps is to forget them: `checkpoint(layer, x)` keeps the layer's input alone, and computes the layer a second time in backward.
 #
-# *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing keeps what is dear to compute (matrix products) and computes again what is cheap (activation functions, norms): `create_selective_checkpoint_contexts` takes the list of operators to keep.
+# *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing (`create_selective_checkpoint_contexts`) keeps what is dear to compute, matrix products, and computes again what is cheap: activation functions, norms.
 
 # %% id="13-1d382d"
 class Block(nn.Sequential):
@@ -345,20 +336,20 @@ draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], capt
 #
 # Stage 3 for one layer: a rank has a flat piece of W, its **shard**. Forward: gather W, multiply, free W. Backward: gather W again for the gradient of x; compute W's whole gradient; reduce and scatter it, and free both.
 #
-# Autograd does not know collectives, as lesson 10 has shown: a plain `all_gather` of shards gives a W without history, and no gradient reaches the shard. And what autograd *saves* stays alive until backward: `x @ W.t()` saves W, and then nothing is gained.
+# A plain `all_gather` gives a W without history, and no gradient reaches the shard (lesson 10). And what autograd *saves* stays alive until backward: `x @ W.t()` saves W, and nothing is gained.
 #
 # ## Your turn: gathered_linear
 #
 # **Optional · 13.2 · difficulty ●●● · about 30 minutes**
 #
-# **Goal.** y = x·Wᵀ from shards of W. x has any number of leading dimensions. W of this `shape` (outputs, inputs) lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. In backward x gets its own gradient. The shard gets the *mean* over the ranks, and zero for padding.
+# **Goal.** y = x·Wᵀ from shards of W. x has any number of leading dimensions. W of this `shape` (outputs, inputs) lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. Backward returns the gradient of x, which is this rank's own, and the shard's: its piece of the *mean* over the ranks, and zero for padding. (Autograd adds it to `.grad`; do not write there.)
 #
-# **Budget.** Forward: one all_gather. Backward: at most one all_gather, and one reduce_scatter. Between the two at most 1 KiB is alive beside x, shard and y. *Sturdy* asks for one rank, many ranks, float64, more dimensions, no samples.
+# **Budget.** Forward: one all_gather. Backward: at most one all_gather, and one reduce_scatter. Between forward and backward at most 1 KiB is alive beside x, shard and y. *Sturdy* asks for one rank, many ranks, float64, and no samples, on all ranks or on one.
 #
 # <details>
 # <summary>Hint: three ways</summary>
 #
-# An `autograd.Function` whose backward gathers again; a Function for the gather alone, inside `checkpoint`; or `torch.autograd.graph.saved_tensors_hooks`, which lets you keep something else in place of W.
+# An `autograd.Function` whose backward gathers again; a Function for the gather alone, inside `checkpoint`; or `saved_tensors_hooks`, which keep something else in place of W.
 #
 # </details>
 
@@ -402,60 +393,75 @@ def gathered_linear(x: Tensor, shard: Tensor, shape: tuple[int, int]) -> Tensor:
     return Gathered.apply(x, shard)
     ### END SOLUTION
 
+# %% exercise="gathered_linear" role="try"
+def both_ways():
+    x, shard = torch.ones(1, 2), torch.tensor([1.0 + dist.get_rank(), 3.0]).requires_grad_()
+    y = gathered_linear(x, shard, (2, 2))  # W is [[1, 3], [2, 3]]
+    y.sum().backward()
+    return y.detach(), shard.grad
+
+run(both_ways, world_size=2).results[0]  # y is [[4, 5]], and each gradient 1
+
 # %% exercise="gathered_linear" role="check"
 check(gathered_linear)
 
 # %% [markdown] id="13-1d33d6"
 # ## Prefetch
 #
-# The next layer is gathered *while* this one computes: at most two layers are whole at a time. With c_i seconds of computing and g_i of gathering, layer i is whole at G_i and done at C_i:
+# The next layer is gathered *while* this one computes, and two layers are whole at a time. With c_i seconds of computing and g_i of gathering, layer i is whole at G_i and done at C_i:
 #
 # G_i = max(G_{i−1}, C_{i−2}) + g_i,   C_i = max(C_{i−1}, G_i) + c_i  (in seconds).
 #
-# A gather waits for the one before it, because the network is busy, and for the layer before the last, because that is still in memory. Without the second condition all gathers run ahead, and all layers are whole at once: the speed of prefetch with the memory of DDP.
+# A gather waits for the one before it, because the network is busy, and for the layer before the last, because that is still in memory. Without the second condition all layers would be whole at once.
 #
-# On a GPU the order of calls decides. An asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
+# On a GPU an asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
 #
-# `fully_shard` gathers in a stream of its own, ahead of the computing. In forward a gather waits for the layer three before it, and three are whole. Here it is on two modelled GPUs, whose layers compute 0.3 ms forward and 0.6 ms backward.
+# `fully_shard` gathers in a stream of its own. In forward a gather waits until the layer two before it has been copied out of its buffer, for which the layer three before it has to be done. So three layers are whole, one more than in ours. In backward one is gathered ahead.
+#
+# Beside it is DDP, on two modelled GPUs whose layers compute 0.3 ms forward and 0.6 ms backward. We time the third step, as in lesson 10, with a layer in each bucket: DDP's first step has one bucket, which waits for all of backward.
 
 # %% id="13-843fc6"
-def busy_tower(wrap):
+def busy_tower(wrap, steps=3):
     def computing(layer, given, out):
         compute(0.3e-3)
         out.register_hook(lambda gradient: compute(0.6e-3) and None)
-
-    model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(6)))
-    for layer in model:
-        layer.register_forward_hook(computing)
-    for part in [*model, model] if wrap is fully_shard else []:
-        fully_shard(part)
-    model = model if wrap is fully_shard else wrap(model, init_sync=False)
-    model(torch.ones(1, width)).sum().backward()
+    layers = tower()[:6]
+    model = wrap(layers)
+    for one in layers:  # after fully_shard, whose own hooks gather first
+        one.register_forward_hook(computing)
+    for _ in range(steps):
+        dist.barrier()
+        model(torch.ones(1, width)).sum().backward()
 
 def gpus(step, *options, bandwidth=2e8):  # bytes/s: a gather takes half of a layer's forward
     return simulate(step, *options, world_size=2, network=Network(bandwidth=bandwidth),
                     backend="nccl")
 
-for bandwidth in (2e8, 2e7):
-    ms = [1e3 * gpus(busy_tower, wrap, bandwidth=bandwidth).seconds
-          for wrap in (fully_shard, DistributedDataParallel)]
-    print(f"{bandwidth / 1e6:.0f} MB per second: fully_shard {ms[0]:.2f} ms, DDP {ms[1]:.2f} ms")
-draw.timeline(gpus(busy_tower, fully_shard), caption="fully_shard: a gather for each layer in "
-              "forward, again in backward, and there a reduce_scatter as well.")
+in_buckets, took = partial(DistributedDataParallel, bucket_cap_mb=layer / 2**20), []
+for bandwidth, wrap in ((2e8, in_layers), (2e8, in_buckets), (2e7, in_layers), (2e7, in_buckets)):
+    job = gpus(busy_tower, wrap, bandwidth=bandwidth)
+    *_, third = (call.completed for call in job.trace.of(0) if call.op == "barrier")
+    took.append(round(1e3 * (job.seconds - third), 2))
+print("fully_shard, DDP: at 200 MB/s {} and {} ms, at 20 MB/s {} and {} ms".format(*took))
+assert took == [5.74, 5.73, 29.58, 22.09]
+draw.timeline(gpus(busy_tower, in_layers, 1), caption="fully_shard, one step. Forward gathers. In "
+              "backward calls come in pairs: a layer's reduce_scatter, and the next one's gather.")
 
 # %% [markdown] id="13-2f2f7e"
+# At 200 MB/s both take as long as computing, and what nothing can hide: the first gather and the last reduce_scatter, or the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and stage 3 sends half as much again.
+#
 # ## Your turn: prefetched
 #
 # **Optional · 13.3 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** A forward pass over layers of which each rank has a shard. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Shards of one layer are equally long on all ranks; layers differ. No `.item()`: the host must not stand still.
+# **Goal.** A forward pass over sharded layers. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Shards of one layer are equally long on all ranks; layers differ. No `.item()`: the host must not stand still.
 #
-# **Budget.** Exactly one all_gather a layer, in order. The time of the formula above, and some 5 µs for each call. Layer i + 2 is not gathered before layer i has been used, and at most two layers are whole at a time. *Sturdy* asks for one rank, eight ranks, no layers.
+# **Budget.** One all_gather a layer, in order. The time of the formula above, and some 5 µs a call. Layer i + 2 is not gathered before layer i has been used. *Sturdy* asks for one rank, eight ranks, no layers.
 #
 # <details>
 # <summary>Hint: when to issue</summary>
 #
-# Issue two gathers before the loop. Then, for each layer: wait, compute, sum, let go of everything that refers to the layer, and issue the gather of the layer after the next.
+# Issue two gathers before the loop. Then, for each layer: wait, compute, sum, let go of everything that refers to the layer (its Work as well), and issue the gather of the layer after the next.
 #
 # </details>
 
@@ -501,79 +507,105 @@ check(prefetched)
 # %% [markdown] id="13-0fc50f"
 # ## fully_shard, counted
 #
-# What the options of `fully_shard` buy, as numbers, with Adam on four ranks:
+# The next cells train in ten ways, and count. First the options:
 #
-# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward: between forward and backward 0.75 P becomes 1.75 P, and the second gather is saved. That is ZeRO 2, with gradients in parts.
-# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. Since torch 2.15 `reduce_dtype=None` means that float32 parameters are *reduced* in float32 all the same. With `reduce_dtype=torch.bfloat16` half of that is saved, and digits are lost.
-# * **Accumulation**: `model.set_requires_gradient_sync(False)` during all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n. Bytes or memory.
-# * **`ZeroRedundancyOptimizer`** is the older name for stage 1, used with DDP. DDP's `all_reduce` brings every rank the whole mean, 2(n − 1)/n·P. Then each owner broadcasts its P/n to n − 1 others, another (n − 1)/n·P: half as much again as an optimizer like yours.
+# * **`gradient_as_bucket_view=True`** is fair to DDP: it saves P at the peak.
+# * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: half as much again as yours sends.
+# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. The second gather is saved. That is ZeRO 2.
+# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are still *reduced* in float32; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
 #
-# The table's peaks have a tilde: gloo's thread may hold a tensor some milliseconds longer. The rest is exact.
+# Three mistakes raise no error:
 #
-# **HSDP.** Across nodes gathering is slow. With a mesh of two dimensions `fully_shard` divides within a row, and repeats from row to row: reduce_scatter inside, all_reduce across, as lesson 09's hierarchy. The cell counts the calls of one layer.
-#
-# **Its checkpoint.** No rank has the model, so no rank can save it alone. `torch.distributed.checkpoint` lets each rank write its part, and loads it on another number of ranks. `get_model_state_dict` with `full_state_dict=True` gathers everything to rank 0.
-#
-# ## Break it
-#
-# With DDP each rank has the whole model, and `model.module` runs alone. Under `fully_shard` a forward pass is a collective. At the end of the table's cell rank 0 looks at its loss by itself, and waits for ever.
+# * **The optimizer is made first.** `fully_shard` puts DTensors in place of the parameters. The optimizer keeps the old ones, which never get a gradient: no parameter moves.
+# * **The root alone is wrapped.** Then there is one gather, of the whole model.
+# * **The layers alone are wrapped.** Then each is a root, and a root stays whole after forward, because backward would gather it at once.
 
 # %% id="13-2873f0"
-from torch.distributed.device_mesh import init_device_mesh
+from collections import Counter
 from torch.distributed.optim import ZeroRedundancyOptimizer
 def older():
-    model = DistributedDataParallel(tower())
+    model, *_ = ddp()
     return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam,
                                           foreach=False), lambda: None
 
 def mixed(**options):
-    return sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, **options))
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, **options)
+    return sharded(mp_policy=policy)
 
-ways = {"by hand": by_hand, "DDP": ddp, "DDP + ZeroRedundancyOptimizer": older,
-        "fully_shard": sharded, "kept whole": partial(sharded, reshard_after_forward=False),
-        "bf16": mixed, "bf16, reduced so": partial(mixed, reduce_dtype=torch.bfloat16)}
-def accumulating(syncs):
-    model, _, _ = sharded()
-    model.set_requires_gradient_sync(syncs)
-    with count_memory(model) as memory:
-        model(torch.ones(1, width)).sum().backward()
-        return memory.at_rest() / P
-one_each, last_only = (simulate(accumulating, syncs, world_size=n).results[0]
-                       for syncs in (True, False))
-assert abs(last_only - one_each - (1 - 1 / n)) < 0.01  # whole gradients, and not a part of each
-jobs = {"by hand": hand, "DDP": wrapped, "fully_shard": three}
-jobs = {name: jobs.get(name) or run(train, way, world_size=n) for name, way in ways.items()}
-assert [sent(job) for job in jobs.values()] == [1.5, 1.5, 2.25, 2.25, 1.5, 1.5, 1.125]
+def made_first():
+    model = tower()
+    optimizer = adam(model.parameters())
+    return in_layers(model), optimizer, lambda: None
+
+ways = {"DDP, buckets as gradients": partial(ddp, gradient_as_bucket_view=True),
+        "DDP + ZeroRedundancyOptimizer": older,
+        "kept whole after forward": partial(sharded, reshard_after_forward=False),
+        "bfloat16": mixed, "bfloat16, reduced so": partial(mixed, reduce_dtype=torch.bfloat16),
+        "optimizer made first": made_first, "root alone": partial(sharded, fully_shard),
+        "layers alone": partial(sharded, lambda model: nn.Sequential(*map(fully_shard, model)))}
+jobs = {"DDP": wrapped, "fully_shard": three}
+jobs |= {name: simulate(train, way, world_size=n) for name, way in ways.items()}
 
 # %% id="13-a3fd47"
-print(f"{'in units of P':<30} between    peak  at rest   sent")
+print(f"{'in units of P':<30} between   peak  at rest   sent   layers that moved")
 for name, job in jobs.items():
-    between, _, peak, rest = job.results[0][0]
-    print(f"{name:<30} {between:7.2f} {f'~{peak:.1f}':>7} {rest:8.2f} {sent(job):6.3f}")
-rest = {name: round(job.results[0][0][3], 2) for name, job in jobs.items()}
-assert [*rest.values()] == [3.0, 4.0, 2.5, 0.75, 0.75, 0.75, 0.75]
-assert abs(jobs["kept whole"].results[0][0][0] - 1.75) < 0.05
+    (between, _, peak, rest), weights, _ = job.results[0]
+    moved = sum(map(torch.ne, map(torch.sum, weights), map(torch.sum, tower().parameters())))
+    print(f"{name:<30} {between:7.2f} {peak:6.2f} {rest:8.2f} {sent(job):6.3f} {moved:4}")
+    assert moved == (0 if name == "optimizer made first" else depth)
+print("\nalive at the peak of fully_shard, in layers:")
+held = Counter((one.shape, one.nbytes / layer) for one in three.results[0][2])
+for (shape, size), count in held.most_common():
+    if size > 0.1:
+        print(f"{count:3} × {size:.2f}  {list(shape)}")
+assert round(sum(size * count for (_, size), count in held.items()), 1) == depth + 3.5
 
-def two_rows():
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("across", "inside"))
-    fully_shard(nn.Linear(8, 8), mesh=mesh)(torch.ones(1, 8)).sum().backward()
-calls = [e.op for e in simulate(two_rows, world_size=4).trace.of(0) if e.nbytes]
-assert calls == ["all_gather_single", "reduce_scatter_single", "all_reduce"]
+# %% [markdown] id="13-6e81d2"
+# **Stage 3's peak, tensor by tensor.** It comes in backward, when six layers' gradients are there. Parts of parameters and averages take six layers, parts of gradients 1.5, and four layers are whole: the weight in use; the next one, gathered ahead; the gradient just made; and the flat copy of the one before it, which is being scattered. That is P and 3.5 layers, however deep the model is.
+#
+# ## Break it
+#
+# These mistakes end in an error:
+#
+# * **Rank 0 looks at its loss by itself.** Under `fully_shard` a forward pass is a collective.
+# * **The root is wrapped before its layers.** It takes all parameters, and none are left for them. Always go bottom-up.
+# * **`model.forward(x)`** skips the hooks that gather. (Where layers are wrapped, too, each becomes a root without a word, as above.)
+# * **Tied weights** are in two groups. `fully_shard([embedding, head])` makes one.
+#
+# First a quiet one: with `full_state_dict=True` **every** rank gets the whole model; with `cpu_offload=True` as well, rank 0 alone. (`torch.distributed.checkpoint` needs no whole: each rank saves its part.)
+
+# %% id="13-0a9c57"
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+def saved(offloads):
+    options = StateDictOptions(full_state_dict=True, cpu_offload=offloads)
+    return len(get_model_state_dict(in_layers(tower()), options=options))
+
+each_rank = [simulate(saved, offloads, world_size=2).results for offloads in (False, True)]
+print("tensors in each rank's full state, without and with cpu_offload:", *each_rank)
+assert each_rank == [[8, 8], [8, 0]]
 
 def rank_0_looks():
-    model = sharded()[0]
+    model = in_layers(tower())
     if dist.get_rank() == 0:
         model(torch.ones(1, width))
-print()
-with expect(Deadlock):
-    simulate(rank_0_looks, world_size=2)
+def root_first():
+    in_layers(fully_shard(tower()))
+def by_forward():
+    fully_shard(tower()).forward(torch.ones(1, width))
+def tied():
+    model = tower()
+    model[7].weight = model[0].weight
+    in_layers(model)(torch.ones(1, width))
+for wrong in (rank_0_looks, root_first, by_forward, tied):
+    with expect(Deadlock if wrong is rank_0_looks else RankFailed):
+        simulate(wrong, world_size=2)
 
 # %% [markdown] id="13-4e1b7c"
 # ## Your turn: clip_global_norm
 #
 # **Optional · 13.4 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** Clip a gradient that no rank has whole, as `torch.nn.utils.clip_grad_norm_` does on one process. A parameter with `p.sharded` True is this rank's piece of a larger one. The others are on all ranks, with equal gradients. A `.grad` may be None, on all ranks or on one. Return the norm of the whole gradient, a tensor without dimensions in the gradients' dtype, the same on all ranks. Where it exceeds `max_norm`, scale each `.grad`, in place, by `max_norm / norm`. (torch adds 1e-6 to the norm; with or without is right.)
+# **Goal.** Clip a gradient that no rank has whole, as `torch.nn.utils.clip_grad_norm_` does on one process. `params` is a list or a generator. A parameter with `p.sharded` True is this rank's piece of a larger one. The others are on all ranks, with equal gradients. A `.grad` may be None, on all ranks or on one. Return the norm of the whole gradient, a tensor without dimensions in the parameters' dtype, which is the same for all. Where it exceeds `max_norm`, scale each `.grad`, in place, by `max_norm / norm`. (torch adds 1e-6 to the norm; with or without is right.)
 #
 # **Budget.** One all_reduce of one number. *Sturdy* asks for one rank, many ranks, gradients that are all zero or None, float64, and float16, whose numbers end below 2¹⁶.
 #
@@ -588,10 +620,11 @@ with expect(Deadlock):
 def clip_global_norm(params, max_norm: float) -> Tensor:
     """Scale the whole gradient to a norm of at most max_norm, and return what its norm was.
 
-    params: where p.sharded is True, this rank's piece of a parameter, else one that all ranks
-    have, with equal gradients. Every rank calls it.
+    params: a list or a generator. p.sharded tells this rank's pieces from what all ranks have.
+    Every rank calls it, and gets the same norm, in the parameters' dtype.
     """
     ### BEGIN SOLUTION
+    params = list(params)
     there = [p for p in params if p.grad is not None]
     squares = [p.grad.double().square().sum() for p in there if p.sharded or dist.get_rank() == 0]
     total = torch.stack([torch.zeros((), dtype=torch.float64), *squares]).sum()
@@ -599,7 +632,7 @@ def clip_global_norm(params, max_norm: float) -> Tensor:
     norm = total.sqrt()
     for p in there:
         p.grad.mul_((max_norm / (norm + 1e-6)).clamp(max=1))
-    return norm.to(there[0].grad.dtype if there else torch.float32)
+    return norm.to(params[0].dtype)
     ### END SOLUTION
 
 # %% exercise="clip_global_norm" role="try"
@@ -617,13 +650,13 @@ check(clip_global_norm)
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, with Adam in mixed precision, 16 bytes a parameter, when a quarter is left for activations? Without dividing, 60 GB / 16 B = 3.75 billion. In stage 1, 60 GB / (4 + 12/64) B. In stage 3, 60 GB · 64 / 16 B = 240 billion, but for one whole layer. The cell below the exercise puts these side by side, and asks: with 400 Gb/s a GPU, gathering 2 bytes a parameter twice and reducing 2 bytes once, how long does a step talk?
+# How many parameters fit into 80 GB on each of 64 GPUs, when a quarter is left for activations? Without dividing, 60 GB / 16 B: not four billion. In stage 3 it is 64 times as many, 240 billion, less those 3.5 layers. A step gathers 2 bytes a parameter twice and reduces them once: at 50 GB/s a GPU 6 · 240 / 50 ≈ 29 s, hidden if computing takes longer.
 #
 # ## Your turn: bytes_per_rank
 #
 # **Optional · 13.5 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The table of the three stages as a function: how many bytes a rank keeps of `params` parameters, with Adam in mixed precision. A weight and a gradient have 2 bytes each; the states have 12, master weights included. Of what is divided, a rank has at most ⌈params/n⌉ parameters. *Sturdy* asks for one rank, and for fewer parameters than ranks.
+# **Goal.** The table of the stages as a function: the bytes that a rank keeps of `params` parameters, with Adam in mixed precision. A weight and a gradient have 2 bytes each; the states have 12, master weights included. Of what is divided, a rank has at most ⌈params/n⌉ parameters. *Sturdy* asks for one rank, and for fewer parameters than ranks.
 #
 # <details>
 # <summary>Hint: rounding</summary>
@@ -650,44 +683,25 @@ def bytes_per_rank(params: int, n: int, stage: int) -> dict[str, int]:
 # %% exercise="bytes_per_rank" role="try"
 for stage in range(4):
     kept = bytes_per_rank(7_000_000_000, 64, stage)
-    print("stage", stage, {kind: f"{nbytes / 1e9:.1f} GB" for kind, nbytes in kept.items()})
+    fits = 60e9 / sum(kept.values()) * 7  # billion parameters
+    print("stage", stage, {kind: f"{nbytes / 1e9:.1f} GB" for kind, nbytes in kept.items()},
+          f"   into 60 GB go {fits:.1f} billion")
 
 # %% exercise="bytes_per_rank" role="check"
 check(bytes_per_rank)
 
-# %% id="13-e94df0"
-gpus_in_job, room = 64, 60e9  # ranks; bytes on each
-per_parameter = {"DDP": 16, "ZeRO 1": 4 + 12 / gpus_in_job, "ZeRO 2": 2 + 14 / gpus_in_job,
-                 "ZeRO 3": 16 / gpus_in_job}
-largest = {name: room / each for name, each in per_parameter.items()}
-print({name: f"{count / 1e9:.2f} billion" for name, count in largest.items()})
-talk = 3 * 2 * largest["ZeRO 3"] * (gpus_in_job - 1) / gpus_in_job / 50e9
-print(f"ZeRO 3 talks {talk:.0f} s a step: worth it where a step computes as long")
-assert round(largest["DDP"] / 1e9, 2) == 3.75 and round(largest["ZeRO 3"] / 1e9) == 240
-
-def beside_the_allocator():
-    from course_lib import device
-    torch.cuda.reset_peak_memory_stats()
-    model = nn.Linear(1024, 1024, device=device())
-    with count_memory(model) as memory:
-        model(torch.ones(64, 1024, device=device())).sum().backward()
-    return f"{memory.peak:,} bytes counted, {torch.cuda.max_memory_allocated():,} allocated"
-
-if torch.cuda.is_available():
-    print(*run(beside_the_allocator, backend="nccl").results, sep="\n")
-else:
-    print("no GPU here: nothing to compare with")
-
 # %% [markdown] id="13-68418b"
 # ## On GPUs
 #
-# The same functions run with `run(train, sharded, backend="nccl")`, if `x` and the model are on `device()`. The allocator adds to what is counted, as the cell above shows on a GPU: blocks are rounded up to 512 bytes, and cuBLAS keeps a workspace. NCCL's buffers only `nvidia-smi` shows. `torch.cuda.memory._record_memory_history()` and its viewer draw the same staircase with the stack of each tensor.
+# `run(train, sharded, backend="nccl")` does the same, if `x` and the model are on `device()`. There the allocator adds to what is counted: it rounds blocks up to 512 bytes, and cuBLAS keeps a workspace. NCCL's buffers only `nvidia-smi` shows. `torch.cuda.memory._record_memory_history()` draws the same staircase with the stack of each tensor.
 #
 # ## Roads not taken
 #
+# * **Accumulation.** `model.set_requires_gradient_sync(False)` in all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n.
+# * **HSDP.** With a mesh of two dimensions `fully_shard` divides within a node, and repeats from node to node: reduce_scatter inside, all_reduce across, as in lesson 09.
 # * **Offload.** `CPUOffloadPolicy()` keeps parts in the host's memory.
-# * **8-bit optimizers** store Adam's averages in one byte each: 2P/n become P/2n.
-# * **FSDP1**, `FullyShardedDataParallel`, flattens all of a unit into one parameter. `fully_shard` has taken its place, and cuts each parameter along its first dimension.
+# * **8-bit optimizers** store Adam's averages in one byte each.
+# * **FSDP1**, `FullyShardedDataParallel`, flattens what it wraps into one parameter. `fully_shard`, its successor, cuts each parameter along its first dimension.
 #
 # ## What you can do now
 #
@@ -697,10 +711,10 @@ else:
 # * ☑ make a model on `meta`, and trade activations for time;
 # * ☑ gather, use and free a layer, forward and backward;
 # * ☑ prefetch with two layers whole, and no more;
-# * ☑ choose options of `fully_shard` by numbers;
+# * ☑ choose options of `fully_shard` by numbers, and see when it is used wrongly;
 # * ☑ clip a gradient that no rank has.
 #
-# **Next:** [lesson 14](14_tensor_parallel.ipynb) divides the computing, too. The lesson on which this one builds is [lesson 10](10_mini_ddp.ipynb), on DDP from the inside.
+# **Next:** [lesson 14](14_tensor_parallel.ipynb) divides the computing, too.
 #
 # ## Sources
 #

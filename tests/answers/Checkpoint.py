@@ -77,15 +77,10 @@ class a_folder_each:
         folder = self.path.with_name(name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        with open(folder / "state", "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        torch.save(state, folder / "state")
         pointer = folder / "pointer"
-        with pointer.open("w") as file:
-            file.write(name)
-            file.flush()
-            os.fsync(file.fileno())
+        pointer.write_text(name)
+        os.sync()
         os.replace(pointer, self.path)
         if last:
             shutil.rmtree(self.path.with_name(last), ignore_errors=True)
@@ -94,6 +89,25 @@ class a_folder_each:
         if not self.path.exists():
             return None
         return torch.load(self.path.with_name(self.path.read_text()) / "state", weights_only=True)
+
+
+class opened_synced:
+    """Every write waits for the disk; nothing is left to sync."""
+
+    def __init__(self, path):
+        self.path, self.new = path, path + ".new"
+
+    def save(self, state):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_SYNC
+        with os.fdopen(os.open(self.new, flags, 0o644), "wb") as file:
+            torch.save(state, file)
+        os.replace(self.new, self.path)
+
+    def load(self):
+        try:
+            return torch.load(self.path, weights_only=True)
+        except FileNotFoundError:
+            return None
 
 
 WRITES = """        with open(self.unfinished, "wb") as file:
@@ -243,5 +257,76 @@ WRONG = {
         "12.nothing-saved",
         "torch.load has its own way to say that nothing is there",
         ("        if not os.path.exists(self.path):\n            return None\n", ""),
+    ),
+    "one_name_for_the_folder": (
+        "replaces",
+        "12.one-name",
+        "a temporary file is a temporary file",
+        ('path + ".tmp"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
+    ),
+    "another_ending": (
+        "replaces",
+        "12.one-name",
+        "with_suffix() takes the rank's number away, if that is the ending",
+        ('path + ".tmp"', 'str(pathlib.Path(path).with_suffix(".tmp"))'),
+    ),
+    "digest_beside": (
+        "replaces",
+        "12.takes-unfinished",
+        "load() is careful, and the digest is written in place",
+        (
+            "        os.replace(self.unfinished, self.path)\n",
+            "        with open(self.unfinished, 'rb') as file:\n"
+            "            digest = hashlib.sha256(file.read()).hexdigest()\n"
+            "        with open(self.path + '.sha256', 'w') as file:\n"
+            "            file.write(digest)\n            file.flush()\n"
+            "            os.fsync(file.fileno())\n"
+            "        os.replace(self.unfinished, self.path)\n",
+        ),
+        (
+            "            return None\n",
+            "            return None\n"
+            "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
+            "        if open(self.path + '.sha256').read() != digest:\n"
+            "            raise ValueError('spoilt')\n",
+        ),
+    ),
+    "digest_named_later": (
+        "replaces",
+        "12.lost",
+        "two files get their names in one step each, and not in one step together",
+        (
+            "        os.replace(self.unfinished, self.path)\n",
+            "        with open(self.unfinished, 'rb') as file:\n"
+            "            digest = hashlib.sha256(file.read()).hexdigest()\n"
+            "        with open(self.path + '.sum', 'w') as file:\n"
+            "            file.write(digest)\n            file.flush()\n"
+            "            os.fsync(file.fileno())\n"
+            "        os.replace(self.unfinished, self.path)\n"
+            "        os.replace(self.path + '.sum', self.path + '.sha256')\n",
+        ),
+        (
+            "            return None\n",
+            "            return None\n"
+            "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
+            "        if open(self.path + '.sha256').read() != digest:\n"
+            "            raise ValueError('spoilt')\n",
+        ),
+    ),
+    "named_before_it_is_flushed": (
+        "replaces",
+        "12.unsynced",
+        "the name is given inside of the with block: Python has not written all yet",
+        (
+            WRITES,
+            """        whole = io.BytesIO()
+        torch.save(state, whole)
+        with open(self.unfinished, "wb", buffering=1 << 20) as file:
+            file.write(whole.getvalue())
+            os.replace(self.unfinished, self.path)
+            file.flush()
+            os.fsync(file.fileno())
+""",
+        ),
     ),
 }

@@ -98,6 +98,39 @@ class OneByOne:
             p.grad = None
 
 
+class InWords:
+    """Ranks tell one another in a list of bools which gradients are there."""
+
+    def __init__(self, params, make, **options):
+        self.params, self.n = list(params), dist.get_world_size()
+        self.pieces = [nn.Parameter(self.rows(p.data)[dist.get_rank()].clone())
+                       for p in self.params]  # fmt: skip
+        self.inner = make(self.pieces, **options)
+
+    def rows(self, t):
+        missing = -t.numel() % self.n
+        return nn.functional.pad(t.reshape(-1), (0, missing)).view(self.n, -1)
+
+    def step(self):
+        said = [None] * self.n
+        dist.all_gather_object(said, [p.grad is not None for p in self.params])
+        for p, piece, *there in zip(self.params, self.pieces, *said, strict=True):
+            if any(there):
+                rows = self.rows(torch.zeros_like(p) if p.grad is None else p.grad)
+                piece.grad = torch.empty_like(piece)
+                dist.reduce_scatter_single(piece.grad, rows.view(-1), dist.ReduceOp.AVG)
+        self.inner.step()
+        self.inner.zero_grad()
+        for p, piece in zip(self.params, self.pieces, strict=True):
+            whole = piece.new_empty(self.n * piece.numel())
+            dist.all_gather_single(whole, piece.detach())
+            p.data.copy_(whole[: p.numel()].view_as(p))
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+
 WRONG = {
     "sum": ("Pieces", "13.sum", "gradients are added up, one thinks",
             ("mine, whole.flatten(), dist.ReduceOp.AVG", "mine, whole.flatten()")),
@@ -151,8 +184,22 @@ WRONG = {
                       "p.view(-1)[: piece.numel() * self.n] = torch.cat(into)")),
     "generator_twice": ("Pieces", "13.only-a-generator", "params is a list, one thinks",
                         ("self.params = list(params)", "self.params = params")),
-    "pieces_keep_gradients": ("Pieces", "13.pieces-twice", "zero_grad() is the caller's affair",
+    "pieces_keep_gradients": ("Pieces", "13.holds-too-much", "zero_grad() is the caller's affair",
                               ("        self.made.zero_grad()\n", "")),
     "not_padded": ("OneByOne", "13.not-padded", "chunk makes n parts, one thinks",
                    ("nn.functional.pad(t.reshape(-1), (0, pad)).chunk", "t.reshape(-1).chunk")),
+    "view_of_all": ("OneByOne", "13.only-channels-last", "a parameter lies row by row, one thinks",
+                    ("nn.functional.pad(t.reshape(-1)", "nn.functional.pad(t.view(-1)")),
+    "pads_float32": ("OneByOne", "13.only-bfloat16", "torch.zeros has one dtype, one forgets",
+                     ("nn.functional.pad(t.reshape(-1), (0, pad))",
+                      "torch.cat([t.reshape(-1), torch.zeros(pad)])"),
+                     ("piece.grad = torch.empty_like(piece)",
+                      "piece.grad = torch.empty(len(piece), dtype=p.dtype)")),
+    "same_piece": ("OneByOne", "13.same-piece", "the first chunk is taken for one's own",
+                   ("self.parts(p.data)[self.rank]", "self.parts(p.data)[0]")),
+    "stale_gradient": ("OneByOne", "13.stale-gradient", "zero_grad() clears the caller's alone",
+                       ("                piece.grad = None\n", ""),
+                       ("for p in self.params + self.pieces", "for p in self.params")),
+    "steps_the_whole": ("OneByOne", "13.nothing-moves", "make takes parameters, and gets them",
+                        ("make(self.pieces, **options)", "make(self.params, **options)")),
 }  # fmt: skip

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 
 def by_squares(params, max_norm):
+    params = list(params)
     total = torch.zeros((), dtype=torch.float64)
     for p in params:
         if p.grad is not None and (p.sharded or dist.get_rank() == 0):
@@ -20,6 +21,7 @@ def by_squares(params, max_norm):
 
 
 def by_shares(params, max_norm):
+    params = list(params)
     there = [p for p in params if p.grad is not None]
     share = {True: 1.0, False: 1 / dist.get_world_size()}
     squares = (torch.linalg.vector_norm(p.grad, dtype=torch.float64).item() ** 2 * share[p.sharded]
@@ -55,4 +57,27 @@ WRONG = {
                     "        total /= 1 if p is params[-1] else dist.get_world_size()\n")),
     "new_gradients": ("by_shares", "13.replaced", "a product is a new tensor",
                       ("p.grad *= max_norm / norm", "p.grad = p.grad * max_norm / norm")),
+    "generator_twice": ("by_squares", "13.not-scaled", "params is a list, one thinks",
+                        ("    params = list(params)\n", ""),
+                        ("        if p.grad is not None and (",
+                         "        dtype = p.dtype\n        if p.grad is not None and ("),
+                        ("params[-1].dtype", "dtype")),
+    "float64_norm": ("by_squares", "13.other-dtype", "a norm is a norm",
+                     ("return norm.to(params[-1].dtype)", "return norm")),
+    "forgets_to_ask": ("by_squares", "13.own-norm", "the sum is taken for the sum of all",
+                       ("    dist.all_reduce(total)\n", "")),
+    "local_decides": ("by_shares", "13.own-norm", "a rank asks whether its own part is too long",
+                      ("if norm > max_norm", "if math.fsum(p.grad.double().norm().item() ** 2 "
+                       "for p in there) ** 0.5 > max_norm")),
+    "clamp_turned_round": ("by_squares", "13.turned-round", "min and max are mixed up",
+                           ("max=1.0", "min=1.0")),
+    "pieces_alone": ("by_squares", "13.scales-a-part", "what is sharded is clipped",
+                     ("        if p.grad is not None:\n            p.grad.mul_",
+                      "        if p.grad is not None and p.sharded:\n            p.grad.mul_")),
+    "each_element": ("by_squares", "13.each-element", "clipping is clamping (clip_grad_value_)",
+                     ("p.grad.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))",
+                      "p.grad.clamp_(-max_norm, max_norm)")),
+    "largest_norm": ("by_squares", "13.root-first", "a norm of all is the largest of the norms",
+                     ("dist.all_reduce(total)", "dist.all_reduce(total, dist.ReduceOp.MAX)"),
+                     ("(p.sharded or dist.get_rank() == 0)", "True")),
 }  # fmt: skip

@@ -104,6 +104,11 @@ WRONG = {
     "own_alone": ("by_function", "13.own-gradient", "a rank cuts its own gradient",
                   ("dist.reduce_scatter_single(mine, flat)",
                    "mine = flat.view(n, -1)[dist.get_rank()] * n")),
+    "sets_grad": ("by_function", "13.writes-gradient", "shard.grad is where the gradient belongs",
+                  ("class Gathered(torch.autograd.Function):\n",
+                   "piece = shard\n\n    class Gathered(torch.autograd.Function):\n"),
+                  ("            return dx, mine / n",
+                   "            piece.grad = mine / n\n            return dx, None")),
     "padding_kept": ("by_function", "13.only-a-remainder", "lengths are multiples of n, one thinks",
                      ("return flat[: shape[0] * shape[1]].view(shape)",
                       "return flat.view(shape)")),
@@ -117,4 +122,11 @@ WRONG = {
                     ("            dist.reduce_scatter_single(mine, flat)\n",
                      "            dist.all_reduce(flat)\n"
                      "            mine = flat.view(n, -1)[dist.get_rank()].clone()\n")),
+    "gathers_for_samples": ("by_function", "13.only-none-on-the-last-rank", "no samples, no W",
+                            ("dx = dy @ gather(shard) if ctx.needs_input_grad[0] else None",
+                             "dx = dy @ gather(shard) if x.numel() else torch.zeros_like(x)")),
+    "copies_x": ("by_function", "13.holds-too-much", "what is saved is copied, to be safe",
+                 ("ctx.save_for_backward(x, shard)", "ctx.save_for_backward(x.clone(), shard)")),
+    "whole_gradient": ("by_function", "13.whole-gradient", "backward returns what it has computed",
+                       ("return dx, mine / n", "return dx, flat")),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -22,6 +23,15 @@ def by_splitting(global_batch, largest):
     if not count:
         return []
     return [len(part) for part in shares[dist.get_rank()].tensor_split(count)]
+
+
+def by_numpy(global_batch, largest):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    count = math.ceil(math.ceil(global_batch / n) / largest)
+    if not count:
+        return []
+    mine = np.array_split(np.arange(global_batch), n)[rank]
+    return list(np.array([len(part) for part in np.array_split(mine, count)]))
 
 
 WRONG = {

@@ -76,4 +76,11 @@ WRONG = {
                  ("        if k + 2 < len(layers):\n            ahead.append(gather(k + 2))\n",
                   "        if k % 2:\n            ahead = [gather(j) for j in (k + 1, k + 2) "
                   "if j < len(layers)]\n")),
+    "padded": ("two_ahead", "13.padded", "one length for all buffers",
+               ("        whole = shard.new_empty(dist.get_world_size() * shard.numel())\n",
+                "        size = max(len(one) for _, one in layers)\n"
+                "        shard = torch.cat([shard, shard.new_zeros(size - len(shard))])\n"
+                "        whole = shard.new_empty(dist.get_world_size() * size)\n")),
+    "own_times_n": ("two_ahead", "13.own-sum", "all shards are alike, one thinks",
+                    ("whole.sum()", "layers[k][1].sum() * dist.get_world_size()")),
 }  # fmt: skip

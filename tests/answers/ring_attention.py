@@ -68,6 +68,33 @@ def three_messages(q, k, v, where):
     return out
 
 
+def padded(q, k, v, where):
+    """Every block is as long as the longest."""
+    rank, n, d = dist.get_rank(), dist.get_world_size(), q.shape[1]
+    most = torch.tensor([len(k)])
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    never = torch.iinfo(torch.int32).max
+    block = torch.cat([k, v, where[:, None].to(k.dtype)], 1)
+    block = torch.nn.functional.pad(block, (0, 0, 0, int(most) - len(k)), value=never)
+    top = q.new_full((len(q), 1), torch.finfo(q.dtype).min)
+    total, out = q.new_zeros(len(q), 1), torch.zeros_like(q)
+    for step in range(n):
+        works = []
+        if step < n - 1:
+            coming = torch.empty_like(block)
+            works = [dist.isend(block, (rank + 1) % n), dist.irecv(coming, (rank - 1) % n)]
+        hidden = block[:, -1] > where[:, None]
+        scores = (q @ block[:, :d].t() / d**0.5).masked_fill(hidden, torch.finfo(q.dtype).min)
+        new = torch.maximum(top, scores.amax(1, keepdim=True))
+        powers, shrink = (scores - new).exp().masked_fill(hidden, 0), (top - new).exp()
+        total = total * shrink + powers.sum(1, keepdim=True)
+        out, top = out * shrink + powers @ block[:, d : 2 * d], new
+        for work in works:
+            work.wait()
+        block = coming if works else block
+    return out / total
+
+
 WRONG = {
     "not_rescaled": ("one_tensor", "14.not-rescaled", "the maximum is kept, and its use forgotten",
                      ("shrink = (top - new).exp()", "shrink = torch.ones_like(top)")),
@@ -111,6 +138,37 @@ WRONG = {
     "kept": ("one_tensor", "14.blocks-kept", "what came is kept, one may need it",
              ("    for step in range(n):\n", "    kept = []\n    for step in range(n):\n"
               "        kept.append(block)\n")),
+    "not_low_enough": ("one_tensor", "14.only-far-below-zero", "a large number, one thinks",
+                       ("masked_fill(hidden, -torch.inf)", "masked_fill(hidden, -1e4)")),
+    "places_in_half": ("one_tensor", "14.only-long", "places are small numbers, one thinks",
+                       ("where[:, None].to(k.dtype)", "where[:, None].half().to(k.dtype)")),
+    "maximum_of_all": ("one_tensor", "14.hidden-maximum", "the mask comes where it is needed",
+                       ("        scores = (q @ block[:, :d].t() / d**0.5)"
+                        ".masked_fill(hidden, -torch.inf)\n"
+                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n",
+                        "        scores = q @ block[:, :d].t() / d**0.5\n"
+                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n"
+                        "        scores = scores.masked_fill(hidden, -torch.inf)\n")),
+    "by_rows": ("one_tensor", "14.scale", "d and the number of rows are both in the shape",
+                ("/ d**0.5", "/ len(q)**0.5")),
+    "block_by_rank": ("one_tensor", "14.by-rank", "whole blocks are before or after",
+                      ("hidden = block[:, -1] > where[:, None]",
+                       "hidden = torch.full((len(q), len(block)), (rank - step) % n > rank)")),
+    "zeros_averaged": ("three_messages", "14.mean-of-blocks", "NaN is made 0, and all averaged",
+                       ("    return out\n", "    return sum_of_blocks / n\n"),
+                       ("new_full((len(q),), -torch.inf), where\n",
+                        "new_full((len(q),), -torch.inf), where\n    sum_of_blocks = 0\n"),
+                       ("        log_sum = both\n", "        log_sum = both\n        "
+                        "sum_of_blocks = sum_of_blocks + scores.softmax(1).nan_to_num(0) @ v\n")),
+    "divides_each_time": ("one_tensor", "14.divided-each-step", "each step has a result",
+                          ("out = out * shrink + powers @ block[:, d : 2 * d]",
+                           "out = (out * shrink + powers @ block[:, d : 2 * d]) / total"),
+                          ("return out / total", "return out")),
+    "values_stay": ("one_tensor", "14.stays", "v has its name still",
+                    ("powers @ block[:, d : 2 * d]",
+                     "powers @ v if len(block) == len(v) else out")),
+    "turned_round": ("one_tensor", "14.turned-round", "the mask says who is seen, one thinks",
+                     ("block[:, -1] > where[:, None]", "block[:, -1] < where[:, None]")),
     "in_place": ("one_tensor", "14.written-before-wait", "one buffer is enough, one thinks",
                  ("        hidden = block[:, -1] > where[:, None]",
                   "        if works and len(block) == len(coming):\n"
@@ -120,7 +178,10 @@ WRONG = {
                         ("    d = q.shape[1]\n",
                          "    d = q.shape[1]\n    q.data.div_(d**0.5)\n"),
                         ("block[:, :d].t() / d**0.5", "block[:, :d].t()")),
-    "large_scores": ("one_tensor", "14.only-large", "softmax is e to the power, over a sum",
+    "one_neighbour": ("one_tensor", "14.not-met", "on a ring one has a neighbour, and talks to it",
+                      ("dist.irecv, coming, (rank - 1) % n", "dist.irecv, coming, (rank + 1) % n")),
+    "large_scores": ("one_tensor", "14.only-large-or-far-below-zero",
+                     "softmax is e to the power, over a sum",
                      ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
                       "new = torch.zeros_like(top)")),
     "equal_lengths": ("three_messages", "14.only-uneven", "all blocks are as long as one's own",

@@ -122,4 +122,21 @@ WRONG = {
                    ("torch.equal(x, want)", "x is not None and torch.equal(x, want)"),
                    (", f\"rank {rank} has {x.tolist()}\"", ""),
                    ("    large =", "    return\n    large =")),
+    "total_of_two_or_three": ("by_formula", "11.one-world", "the sums of two ranks and of three, "
+                              "worked out by hand", ("(n * (n + 1) // 2)", "(3 if n == 2 else 6)")),
+    "int8_overflows": ("by_formula", "11.one-world", "the sum of three no longer fits the dtype",
+                       ("    table =", "    small = torch.tensor([50], dtype=torch.int8)\n"
+                        "    all_reduce(small)\n    assert small.item() == 50 * n\n    table =")),
+    "has_changed": ("by_formula", "11.only-changed", "it is only asked whether x has changed",
+                    ("torch.arange(2 * n + 1) * (n * (n + 1) // 2) + call * n", "n"),
+                    ("torch.arange(2 * n + 1) * (rank + 1)", "torch.arange(2 * n + 1) + rank"),
+                    ("        all_reduce(x)\n", "        old = x.clone()\n        all_reduce(x)\n"),
+                    ("torch.equal(x, want)", "n == 1 or not torch.equal(x, old)"),
+                    ("    large =", "    return\n    large =")),
+    "tuple": ("by_formula", "11.never-fails", "the parentheses make a tuple, which is true",
+              ("assert torch.equal(x, want), f\"rank {rank} has {x.tolist()}\"",
+               "assert (torch.equal(x, want), f\"rank {rank} has {x.tolist()}\")"),
+              ("    large =", "    return\n    large =")),
+    "a_length_for_each_rank": ("by_formula", "11.unlike-inputs", "every rank has its own input",
+                               ("torch.arange(2 * n + 1) * (rank + 1)", "torch.ones(rank + 3)")),
 }  # fmt: skip

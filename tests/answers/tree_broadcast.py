@@ -85,6 +85,10 @@ WRONG = {
     "star": ("doubling", "09.star", "it is right, and short", ("while knows < n:", STAR)),
     "heap": ("doubling", "09.too-many-rounds", "a tree as in textbooks: each has two children",
              ("while knows < n:", HEAP)),
+    "unequal_halves": ("halving", "09.over-budget", "the root keeps the larger part, and sends too "
+                       "often", ("middle = (first + last + 1) // 2",
+                       "middle = (first + last + 1) // 2\n        if n > 5:\n"
+                       "            middle = last - max(1, (last - first) // 3)")),
     "both_ways": ("doubling", "09.told-again", "partners exchange, as in recursive doubling",
                   ("while knows < n:", BOTH_WAYS)),
     "five_rounds": ("doubling", "09.only-more-than-32-ranks", "rounds written down, as in ROUNDS",

@@ -77,6 +77,33 @@ def by_log_sums(logits, first, targets):
     return Loss.apply(logits)
 
 
+def by_one_gather(logits, first, targets):
+    """Three numbers a row go into one collective."""
+
+    class Loss(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, logits):
+            rows, v = logits.shape
+            top = logits.amax(1) if v else logits.new_full((rows,), -torch.inf)
+            powers = (logits - top[:, None]).exp()
+            is_target = torch.arange(first, first + v) == targets[:, None]
+            mine = torch.stack([top, powers.sum(1), (logits * is_target).sum(1)])
+            parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, mine)
+            tops, sums, found = torch.stack(parts).unbind(1)
+            whole = tops.amax(0)
+            total = (sums * (tops - whole).exp()).sum(0)
+            ctx.save_for_backward((logits - whole[:, None]).exp() / total[:, None], is_target)
+            return whole + total.log() - found.sum(0)
+
+        @staticmethod
+        def backward(ctx, grad):
+            share, is_target = ctx.saved_tensors
+            return (share - is_target.to(share.dtype)) * grad[:, None]
+
+    return Loss.apply(logits)
+
+
 WRONG = {
     "own_maximum": ("by_formula", "14.own-maximum", "the maximum is there to be safe, and each "
                     "rank is", ("            dist.all_reduce(top, dist.ReduceOp.MAX)\n", "")),
@@ -117,6 +144,41 @@ WRONG = {
     "targets_in_place": ("by_formula", "14.changes-argument", "only the logits are spared",
                          ("column = torch.where(mine, targets - first, 0)",
                           "column = torch.where(mine, targets.sub_(first), 0)")),
+    "keeps_outside": ("by_formula", "14.used-twice", "self is at hand, ctx looks like a formality",
+                      ("ctx.save_for_backward(powers / both[0][:, None], mine, column)",
+                       "globals()['kept'] = powers / both[0][:, None], mine, column"),
+                      ("share, mine, column = ctx.saved_tensors",
+                       "share, mine, column = kept")),
+    "shared_by_ties": ("by_autograd", "14.through-the-maximum", "amax is not detached",
+                       ("padded.detach().max(1).values", "padded.amax(1).clone()")),
+    "own_sum_saved": ("by_formula", "14.own-sum-back", "the softmax of forward is at hand",
+                      ("powers / both[0][:, None]", "powers / powers.sum(1, keepdim=True)")),
+    "from_one_on": ("by_formula", "14.edge-lost", "column 0 is taken for: not here",
+                    ("            column = torch.where(mine, targets - first, 0)",
+                     "            mine &= targets > first\n"
+                     "            column = torch.where(mine, targets - first, 0)")),
+    "last_left_out": ("by_log_sums", "14.edge-lost", "columns are counted to v − 1",
+                      ("torch.arange(first, first + logits.shape[1]) == targets[:, None]",
+                       "(torch.arange(first, first + logits.shape[1]) == targets[:, None])"
+                       " & (targets < first + logits.shape[1] - 1)[:, None]")),
+    "all_rows": ("by_formula", "14.all-rows", "indexing looks like a column for each row",
+                 ("of_logits[mine, column[mine]] -= 1", "of_logits[:, column[mine]] -= 1")),
+    "mean": ("by_autograd", "14.one-number", "a loss is one number",
+             ("return total.log() - target", "return (total.log() - target).mean()")),
+    "mean_expanded": ("by_autograd", "14.one-number", "a loss is one number, and B are asked for",
+                      ("return total.log() - target",
+                       "return (total.log() - target).mean().expand(len(target))")),
+    "sum_of_logs": ("by_formula", "14.log-too-soon", "logsumexp of each rank, added up",
+                    ("both = torch.stack([powers.sum(1), found])",
+                     "both = torch.stack([powers.sum(1).log(), found])"),
+                    ("both[0][:, None]", "both[0].exp()[:, None]"),
+                    ("both[0].log()", "both[0]")),
+    "mean_of_sums": ("by_formula", "14.log-too-soon", "ranks are averaged, as gradients are",
+                     ("both[0].log() - both[1]",
+                      "(both[0] / dist.get_world_size()).log() - both[1]")),
+    "target_not_shifted": ("by_formula", "14.not-shifted", "the maximum is for exp alone",
+                           ("logits[mine, column[mine]] - top[mine]",
+                            "logits[mine, column[mine]]")),
     "no_columns": ("by_formula", "14.only-no-columns", "every rank has some columns",
                    ("logits.amax(1) if v else logits.new_full((rows,), -torch.inf)",
                     "logits.amax(1)")),

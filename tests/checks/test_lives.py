@@ -73,11 +73,39 @@ def test_other_stories_say_what_happened():
     assert disk == {"files": 1, "unsynced": 0}
     assert all(one["raised"] and one["found"] == "state 0" for one in full["full"])
     assert not any(one["found"] or one["ran"] for one in strange["strange"])
-    assert others == {"whole": True, "other": "state 0"}
+    met = {"mine": "state 1", "theirs": "state 2"}
+    when = [f"before it {does}" for does in (
+        "opens another file to write", "renames another file to state.pt")]  # fmt: skip
+    assert others == {"whole": True,
+                      "met": [{"when": one} | met for one in when]}  # fmt: skip
     late, *_ = play(SAVES.replace("os.fsync(file.fileno())", "pass"), "a look at the disk")
     assert late["unsynced"] == 1
     runs, *_ = play(SAVES.replace("weights_only=True", "weights_only=False"), "strange files")
     assert [one["when"] for one in runs["strange"] if one["ran"]] == ["somebody's pickle"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["os.path.dirname(path) + '/checkpoint.tmp'",
+                                  "os.path.splitext(path)[0] + '.tmp'"])  # fmt: skip
+def test_two_checkpoints_that_write_one_unfinished_file_take_it_from_each_other(name: str):
+    [facts] = play(SAVES.replace('path + ".tmp"', name), "other files in the folder")
+    assert facts["whole"]
+    assert facts["met"][-1]["mine"] == "raises FileNotFoundError"
+
+
+@pytest.mark.slow
+def test_what_is_synced_by_another_way_is_seen():
+    plain = "            file.flush()\n            os.fsync(file.fileno())\n"
+    ways = [SAVES.replace(plain, "            file.flush()\n            os.sync()\n")]
+    for flag in ("O_SYNC", "O_DSYNC"):
+        opened = f'"wb", opener=lambda p, flags: os.open(p, flags | os.{flag}, 0o644)'
+        ways.append(SAVES.replace(plain, "").replace('unfinished, "wb"', f"unfinished, {opened}"))
+    for source in ways:
+        assert source.count("os.fsync") == 0
+        assert play(source, "a look at the disk") == [{"files": 1, "unsynced": 0}]
+    too_early = ways[0].replace("            file.flush()\n            os.sync()\n", "").replace(
+        "        with open", "        os.sync()\n        with open")  # fmt: skip
+    assert play(too_early, "a look at the disk")[0]["unsynced"] == 1
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import CourseError, compare_gradients, simulate
-from course_lib.gradients.cuts import cuts
+from course_lib.gradient_comparison.cuts import cuts, shape_of, tiles
 
 W = torch.arange(1.0, 25.0).reshape(6, 4)
 NAN = torch.full((6, 4), math.nan)
@@ -108,7 +108,19 @@ def test_what_a_coarser_dtype_cannot_say_is_no_fault():
 def test_rounding_that_is_left_where_terms_cancel_is_no_fault():
     whole = {"w": W, "key.bias": torch.tensor([1e-7, -2e-7])}
     got = {"w": W, "key.bias": torch.tensor([3e-7, 1e-7])}
-    assert repr(compare_gradients(whole, [got, got])) == "All equal (2 of 2)."
+    found = compare_gradients(whole, [got, got])
+    assert repr(found) == "All equal (2 of 2), each within 0.01% (float32) of its largest entry."
+
+
+def test_all_equal_says_within_what_for_each_dtype():
+    mixed = {"a": W, "b": W.bfloat16(), "c": W.double(), "d": None}
+    assert repr(compare_gradients(mixed, [mixed])) == (
+        "All equal (4 of 4), each within 0.01% (float32) or 3% (bfloat16) or 5e-07% (float64) of "
+        "its largest entry."
+    )
+    assert repr(compare_gradients({"d": None}, [{"d": None}])) == "All equal (1 of 1)."
+    coarse = compare_gradients({"a": W}, [{"a": W * 1.01}], dtype=torch.bfloat16)
+    assert "3% (bfloat16)" in repr(coarse)
 
 
 def test_an_infinite_entry_of_one_tensor_hides_nothing_in_another():
@@ -122,7 +134,7 @@ def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
     assert [(f.name, f.kind) for f in found] == [
         ("a", "equal"), ("b", "factor"), ("c", "none"), ("d", "none"),
     ]  # fmt: skip
-    assert found[3].text == "there is one on rank 1, and none in one process"
+    assert found[3].text == "there is one on rank 1, and no tensor of this name in one process"
     assert repr(found).startswith("Not equal (3 of 4):\n  b   factor   2 times")
 
 
@@ -183,6 +195,14 @@ def test_shares_of_any_number_of_ranks_are_found(n, seed):
 
 
 def test_every_piece_of_every_cut_has_its_shape():
-    shapes = [torch.Size([2, 4])] * 3
-    for cut in cuts(W, shapes):
-        assert [piece.shape for piece in cut.pieces] == shapes
+    thirds = dict(enumerate(W.split(2)))
+    found = cuts(W, thirds)
+    assert len(found) == 2  # in three blocks, and as three fused layers of two rows
+    for cut in found:
+        assert [*map(shape_of, cut.places.values())] == [(2, 4)] * 3
+        held = torch.zeros(W.shape)
+        for tile in tiles(cut, thirds):
+            start, end = tile.start[0], tile.start[0] + len(tile.want)
+            assert tile.want.equal(W[start:end])
+            held[start:end] += len(tile.got)
+        assert held.eq(1).all()  # every entry is on one rank

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.gradients.kinds import KINDS
+from course_lib.gradient_comparison.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gradients.md"
@@ -19,7 +19,10 @@ EXAMPLE = re.compile(r"^### (\S+)\n.*?```text\n(.*?)```", re.M | re.S)
 def test_every_kind_has_an_example_that_is_of_this_kind():
     told = dict(EXAMPLE.findall(PAGE.read_text(encoding="utf-8")))
     assert told.keys() == {*KINDS, "shape"}
-    assert told.pop("equal") == "All equal (1 of 1).\n"
+    assert (
+        told.pop("equal")
+        == "All equal (1 of 1), each within 0.01% (float32) of its largest entry.\n"
+    )
     assert all(text.splitlines()[1].startswith(f"  w   {kind} ") for kind, text in told.items())
 
 

@@ -115,4 +115,4 @@ RIGHT = [
 @pytest.mark.parametrize(("program", "n", "dtype"), RIGHT)
 def test_no_false_word_of_a_right_program(program, n, dtype):
     found = compare_gradients(whole(program, dtype), simulate(program, "", dtype, world_size=n))
-    assert repr(found) == f"All equal ({len(found)} of {len(found)})."
+    assert {f.kind for f in found} == {"equal"}, found

@@ -6,6 +6,7 @@ import ctypes
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import cloudpickle
 import pytest
@@ -221,6 +222,22 @@ def test_calls_that_had_parted_before_are_told_where(engine: Callable):
     assert "They had parted before, at collective call 3:\n  ranks 0 and 2   " in text
     lines = [line for line in text.splitlines() if "dist.all_reduce(torch.ones(1))" in line]
     assert len({line.split("line ")[1] for line in lines}) == 2
+
+
+@pytest.mark.parametrize("engine", [run, simulate, partial(simulate, backend="nccl")])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_list_of_outputs_may_be_filled_up_with_one_tensor(engine: Callable, is_async: bool):
+    """As Muon does; what comes for the other ranks is right."""
+
+    def fill_up() -> list[float]:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        outputs = [torch.empty(4), torch.empty(4)] + [torch.empty(4)] * (size - 2)
+        work = dist.all_gather(outputs, torch.full((4,), float(rank)), async_op=is_async)
+        if work is not None:
+            work.wait()
+        return [output[0].item() for output in outputs[:2]]
+
+    assert engine(fill_up, world_size=4).results == [[0.0, 1.0]] * 4
 
 
 @pytest.mark.parametrize("engine", [run, simulate])

@@ -202,7 +202,6 @@ def unwaited_recv():
 
 def unwaited_sum():
     dist.all_reduce(torch.ones(3), async_op=True)
-    dist.barrier()
 
 
 def inbox_without_memory():
@@ -294,6 +293,10 @@ def one_tensor():
     return [torch.zeros(2)] * 3
 
 
+def one_for_two_of_three():
+    return [torch.zeros(2)] + [torch.zeros(2)] * 2
+
+
 def views_that_overlap():
     return [torch.zeros(4)[k : k + 2] for k in range(1)] + list(torch.zeros(3).unfold(0, 2, 1))
 
@@ -327,6 +330,9 @@ def test_a_list_of_outputs_that_share_memory_is_refused(op, backend):
                      backend=backend)  # fmt: skip
         assert caught.value.what == "outputs" and "filled_list" in caught.value.lines[0].function
         assert ("for _ in range(n)]" in str(caught.value)) == (make is one_tensor)
+    if op == "all_reduce_coalesced":  # which reads what it fills
+        with pytest.raises(Mismatch, match="fill one tensor 2 times"):
+            simulate(lambda: filled_list(op, one_for_two_of_three()), world_size=3, backend=backend)
     for make in (rows_of_one, columns_of_one):
         if make is rows_of_one or op != "all_to_all":  # gloo's all_to_all wants dense ones
             simulate(lambda op, make: filled_list(op, make()), op, make, world_size=3,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from course_lib.watch import folder as folders
+from course_lib.watch import job as jobs
 from course_lib.watch.folder import LogWriter, append_exit
 from course_lib.watch.job import Job
 from course_lib.watch.report import waiting_report
@@ -29,9 +30,16 @@ class Rank:
         self.log.append("line", 0, "train.py", 10 + number, "dist.all_reduce(x)", "main")
 
     def issue(
-        self, op: str = "all_reduce", peer: int | None = None, group: str = "0", size: int = 4
+        self,
+        op: str = "all_reduce",
+        peer: int | None = None,
+        group: str = "0",
+        size: int = 4,
+        at: float = 0.0,
+        dropped: bool = False,
     ) -> None:
-        what = op, peer, group, size, "float32", (size // 4,), 0.0, None, 0, 0, "SUM", False, True
+        shape, waited = (size // 4,), not dropped
+        what = op, peer, group, size, "float32", shape, at, None, 0, 0, "SUM", dropped, waited
         self.log.append("issued", *what, size, size, True, self.seq)
         self.seq += 1
 
@@ -112,8 +120,42 @@ def test_who_waits_for_the_group_to_form_is_said_with_who_has_not_come(tmp_path:
     assert said[2:5] == [
         "  rank 0 waits in init_process_group",
         "  rank 1 is somewhere",
-        "  rank 2 has no log here: it has not come yet, or runs on another machine",
+        "  rank 2 has no log here",
     ]
+    assert "--keep FOLDER, a folder that all of them share" in said[5]
+
+
+@pytest.mark.parametrize("size", [20, 1024])
+def test_ranks_that_stand_alike_are_one_line_and_the_odd_one_is_first(tmp_path: Path, size: int):
+    for number in range(size - 4):
+        rank = Rank(tmp_path, number, size)
+        rank.log.append("line", 0, "train.py", 8 if number == 7 else 20, "", "main")
+        rank.call()
+        rank.issue("barrier" if number == 7 else "all_reduce")
+        os.close(rank.log._fd)
+    job = Job([tmp_path], size)
+    job.read()
+    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    assert said[1:4] == [
+        "  rank 7 waits in barrier(SUM)   train.py, line 8",
+        f"  ranks 0–6, 8–{size - 5} wait in all_reduce(SUM)   train.py, line 20",
+        f"  ranks {size - 4}–{size - 1} have no log here",
+    ]
+    assert len(said) == 5
+    told = verdict(tmp_path, size)
+    assert len(told.splitlines()) < 25
+
+
+def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):
+    for number in range(0, 1024, 2):
+        rank = Rank(tmp_path, number, 1024)
+        rank.issue()
+        os.close(rank.log._fd)
+    job = Job([tmp_path], 1024)
+    job.read()
+    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    assert len(said) < 22
+    assert all(len(line) < 250 for line in said)
 
 
 def test_a_reader_follows_a_log_through_its_parts(tmp_path: Path, monkeypatch):
@@ -157,12 +199,58 @@ def test_logs_of_a_job_that_was_there_before_are_not_read(tmp_path: Path):
     assert job.seen == []
 
 
+def test_a_work_that_nobody_waits_for_is_told_when_all_have_ended_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "_MANY", 100)  # most of its calls are forgotten
+    ranks = [Rank(tmp_path, number) for number in range(2)]
+    job = Job([tmp_path], 2, 1.0)
+    for number, rank in enumerate(ranks):
+        rank.issue(dropped=number == 1)
+        for _ in range(3000):
+            rank.call()
+    job.read()
+    assert job.verdict() is None
+    for rank in ranks:
+        rank.end()
+    job.read()
+    assert job.ranks[1].events[1] is None
+    assert str(job.verdict()).startswith("rank 1 never waits for its all_reduce(SUM).")
+
+
 def test_a_victim_is_not_the_cause(tmp_path: Path):
     first, second = Rank(tmp_path, 0), Rank(tmp_path, 1)
     first.issue()
     first.fail("RuntimeError", LOST, at=5.0)
     second.fail("KeyError", "'lr'", at=6.0)
     assert verdict(tmp_path).startswith("RankFailed: rank 1 raised KeyError: 'lr'")
+
+
+def test_a_rank_that_has_raised_waits_no_more(tmp_path: Path):
+    """Its message to itself can never be met, and its Work was given up: no Deadlock."""
+    for number in range(2):
+        rank = Rank(tmp_path, number)
+        rank.issue("send", number)
+        text = "[enforce fail at pair.cc:809] 1 vs 4. Pair is not connected ([::1]:2$0 <--> [none])"
+        rank.log.append("gave_up", 0, 4.0)
+        rank.fail("RuntimeError", text, at=5.0)
+    told = verdict(tmp_path)
+    assert "RankFailed: ranks 0 and 1 raised RuntimeError, rank 0 in these words: rank 0 " in told
+    assert "cannot send to or from itself" in told
+
+
+def test_a_timeout_is_told_and_who_was_late_and_not_who_lost_its_peer(tmp_path: Path):
+    """Rank 0 has made this call, too late, and is the first that raises."""
+    saving, waiting = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    saving.call()
+    saving.issue(at=9.0)
+    saving.fail("RuntimeError", LOST, at=9.1)
+    waiting.call()
+    waiting.issue()
+    waiting.log.append("gave_up", 1, 7.0)
+    waiting.fail("RuntimeError", "[unbound_buffer.cc:78] Timed out waiting 2000ms for", at=9.2)
+    told = verdict(tmp_path)
+    assert "RankFailed: rank 1 raised RuntimeError: [unbound_buffer.cc:78] Timed out" in told
+    assert "rank 0 made this call 2.0 s too late; until then it had last called all_reduce" in told
+    assert "rank 0 fell over because of it." in told
 
 
 def test_a_victim_of_one_that_has_returned_is_no_failure(tmp_path: Path):

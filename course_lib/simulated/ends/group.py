@@ -24,6 +24,7 @@ from course_lib.simulated import memory
 from course_lib.simulated.ends import works
 from course_lib.simulated.exchange.combine import Passed, Tensors
 from course_lib.simulated.isolation import compat
+from course_lib.simulated.isolation.packages import note_question
 from course_lib.simulated.records import Site, call_site
 
 # Who gives a group or a call no more than this has an answer ready, as under run(), which tells a
@@ -54,6 +55,7 @@ class SimulatedGroup(_ProcessGroup):
         self._rank = rank
         self.group_name = name
         self._patience = _short(timeout)  # of its calls
+        self._open: dict[works.CollectiveWork, None] = {}  # asynchronous ones, until they are over
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -61,6 +63,7 @@ class SimulatedGroup(_ProcessGroup):
     group_desc = "simulated"
 
     def rank(self) -> int:
+        note_question()
         return self._me
 
     def size(self) -> int:
@@ -172,10 +175,14 @@ class SimulatedGroup(_ProcessGroup):
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         passed = Passed(op, ins, outs, call_site(), **more)
-        return works.CollectiveWork(self._channel, self._rank, self._patience, passed)
+        make = works.CollectiveWork
+        if self.backend == "gloo" and op.startswith("reduce_scatter"):
+            make = works.WorkWithoutFuture
+        return make(self._channel, self._rank, self._patience, passed, self._open)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        self._issue("monitored_barrier", [], []).wait(_short(timeout))
+        """``timeout`` is rank 0's alone, as on gloo: the others wait as long as the group does."""
+        self._issue("monitored_barrier", [], []).wait(None if self._me else _short(timeout))
 
     def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
         """What only the root has; the others pass a list without it."""

@@ -133,11 +133,17 @@ class CollectiveWork(dist.Work):
     ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
     """
 
-    __slots__ = ("_buffers", "_outputs", "_places", "_poisons", "_watched", "call", "patience")
+    __slots__ = (
+        *("_buffers", "_earlier", "_open", "_outputs", "_places", "_poisons", "_watched"),
+        *("call", "patience"),
+    )
 
-    def __init__(self, channel: Any, rank: Any, patience: Any, passed: Passed) -> None:
+    def __init__(
+        self, channel: Any, rank: Any, patience: Any, passed: Passed, under_way: dict[Any, None]
+    ) -> None:
         """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
-        buffers are the call's until ``wait``.
+        buffers are the call's until ``wait``. ``under_way`` are the group's calls that are not
+        over: a barrier, on gloo as on NCCL, is behind all of them.
         """
         super().__init__()
         kind = collective(passed.op)
@@ -163,7 +169,7 @@ class CollectiveWork(dist.Work):
         passed = passed._replace(
             given=given,
             dense=_lies_dense(passed),
-            shared=shared_memory(outs) if kind.fills_a_list else "",
+            shared=shared_memory(outs, kind.writes_what_it_reads) if kind.fills_a_list else "",
             poisoned=len(poisoned),
         )
         self.call = channel.collectives.issue(rank, passed)
@@ -172,6 +178,10 @@ class CollectiveWork(dist.Work):
         self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
         self._poisons = list(map(rank.buffers.put, poisoned))
+        self._earlier = list(under_way) if passed.op == "barrier" else []
+        self._open = under_way
+        if passed.async_op and outs:
+            under_way[self] = None
 
     @property
     def memory(self) -> Tensors:
@@ -180,6 +190,10 @@ class CollectiveWork(dist.Work):
 
     def wait(self, timeout: Any = None) -> bool:
         self.call.wait(timeout or self.patience)
+        for work in self._earlier:
+            if work in self._open:
+                work.wait()
+        self._earlier = []
         self.deliver()
         return True
 
@@ -234,6 +248,16 @@ class CollectiveWork(dist.Work):
         self._places = None
         self._watched = []
         self._poisons = []
+        self._open.pop(self, None)
+
+
+class WorkWithoutFuture(CollectiveWork):
+    """Of a call for which gloo has none."""
+
+    __slots__ = ()
+
+    def get_future(self) -> torch.futures.Future:
+        raise RuntimeError("gloo's reduce_scatter has no future: call wait() on the Work")
 
 
 def _meet(ins: Tensors, outs: Tensors) -> bool:

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from course_lib.collectives import collective
-from course_lib.diagnosis import lines, mismatch
+from course_lib.diagnosis import mismatch
+from course_lib.diagnosis.history import History
 from course_lib.errors import Mismatch
 from course_lib.simulated import costs, memory
 from course_lib.simulated.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_lib.simulated.network import Fabric
 from course_lib.simulated.rank import Call, Rank
-from course_lib.simulated.records import Site, collectives, op_of
+from course_lib.simulated.records import Site, history, op_of
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.trace import Event
 
@@ -143,6 +144,7 @@ class Collectives:
             contiguous=passed.dense,
             in_splits=in_splits,
             out_splits=out_splits,
+            within=passed.site.within,
         )
         refuse(passed, me, n, self.scheduler.backend)
         if kind.memory and not passed.dense:
@@ -173,10 +175,16 @@ class Collectives:
 
     def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
         """The error for two calls that met and do not fit."""
-        calls = collectives([rank.records for rank in self.scheduler.ranks], op.group)
-        error = mismatch.between(theirs, op, lines.parted(calls, len(calls[op.rank]) - 1))
+        error = mismatch.between(theirs, op, self._history(op))
         assert error is not None
         return error
+
+    def _history(self, op: Event) -> History:
+        """How ranks came to this call, the last of its rank's."""
+        records = [rank.records for rank in self.scheduler.ranks]
+        members = self.ranks if op.group == self.name else range(len(records))
+        before = history(records, members, op.group)
+        return before._replace(at=len(before.calls[op.rank]) - 1)
 
     def _compare_splits(self, part: Part) -> None:
         """With every rank that has called: each two have a number of elements of their own."""
@@ -188,7 +196,7 @@ class Collectives:
                 continue
             fits = op.out_splits[their] == theirs.in_splits[me]
             if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = mismatch.of_splits([op], [theirs], self.ranks)
+                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(op))
                 self.scheduler.fail(error or mismatch.strided(op))
 
     def join(self, part: Part) -> None:

@@ -66,8 +66,8 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
 
 
 def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
-    """Raise where gloo raises: for a dtype, a reduce op, or tensors that differ on one rank, but
-    for calls that take blocks of uneven lengths on this backend.
+    """Raise where the backend raises: for a dtype, a reduce op, or tensors that differ on one rank,
+    but for calls that take blocks of uneven lengths on this backend.
     """
     op = passed.op
     ins = passed.ins
@@ -75,8 +75,9 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
     reduce_op = passed.reduce_op
     for tensor in (ins or outs)[:1]:
         known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
-        if not known and not (tensor.is_complex() and reduce_op in _OF_COMPLEX):
-            raise RuntimeError(f"gloo has no {op} of {tensor.dtype}: convert the tensor first")
+        as_complex = reduce_op in _OF_COMPLEX or op == "broadcast"
+        if not known and not (tensor.is_complex() and as_complex):
+            raise RuntimeError(f"{backend} has no {op} of {tensor.dtype}: convert the tensor first")
         if reduce_op is not None:
             _refuse_reducing(reduce_op, tensor, backend)
     if op.startswith(("all_gather", "gather")):
@@ -92,7 +93,9 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
         if len(many) != n * len(one) and (many or op not in ("gather", "scatter")):
             raise ValueError(f"{op} needs {n} tensors or blocks, one per rank, not {len(many)}")
         for a, b in zip([many[me]] if op == "reduce_scatter" else many, cycle(one)):
-            differs = op == "all_to_all_single" or a.numel() != b.numel()
+            # where the list's shapes differ, NCCL moves each by itself, and counts elements
+            alone = backend == "nccl" and len({tensor.shape for tensor in many}) > 1
+            differs = op == "all_to_all_single" or a.numel() != b.numel() or alone
             of_own_length = differs and backend in uneven_on
             if a.dtype != b.dtype or (a.shape != b.shape and not of_own_length):
                 raise RuntimeError(
@@ -123,9 +126,9 @@ def _refuse_reducing(op: str, tensor: torch.Tensor, backend: str) -> None:
     if bitwise and backend == "nccl":
         raise ValueError(f"Cannot use ReduceOp.{op} with NCCL")
     if tensor.is_sparse and op != "SUM":
-        raise RuntimeError(f"gloo has no {op} of sparse tensors: it can only sum them")
+        raise RuntimeError(f"{backend} has no {op} of sparse tensors: it can only sum them")
     if op not in _FOLDS:
-        raise RuntimeError(f"gloo has no reduce op {op}: use one of {', '.join(_FOLDS)}")
+        raise RuntimeError(f"{backend} has no reduce op {op}: use one of {', '.join(_FOLDS)}")
     integral = not dtype.is_floating_point
     if op == "AVG" and integral:
         raise RuntimeError(f"AVG needs a floating-point dtype, this tensor is {dtype}")

@@ -13,7 +13,7 @@ receiving from anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -122,6 +122,9 @@ class NcclGroup(SimulatedGroup):
     backend = "nccl"
     supports_coalescing = True
 
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        raise ValueError("NCCL has no monitored_barrier: call barrier(), or use a group of gloo")
+
     def _start_coalescing(self, device: Any) -> None:
         self._rank.gpu.batches[self._channel.name] = []
 
@@ -191,7 +194,8 @@ class NcclGroups(Groups):
             for row in kernels[1:]:
                 for a, b in zip(kernels[0], row, strict=False):
                     if a.group != b.group:
-                        waits = [_wait_for(a, b), _wait_for(b, a)]
+                        where = lines.among(members, (one, other))
+                        waits = [_wait_for(a, b, where), _wait_for(b, a, where)]
                         return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
         return None
 
@@ -221,8 +225,8 @@ def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:
     return [op for op in ops if op.is_collective and op.op not in MAKE_GROUPS]
 
 
-def _wait_for(a: Event, b: Event) -> Wait:
-    return Wait(a.rank, f"{lines.call_text(a)} of group {a.group}", a.line, (b.rank,), a.group)
+def _wait_for(a: Event, b: Event, where: Mapping[str, str]) -> Wait:
+    return Wait(a.rank, lines.call_text(a) + where[a.group], a.line, (b.rank,), a.group)
 
 
 def _lane(call: Call) -> Lane | None:

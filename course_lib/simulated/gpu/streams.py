@@ -272,19 +272,19 @@ def _class(ours: type) -> Replace:
 
 def places() -> list[Place]:
     """What of torch is replaced in ranks with a GPU; a CPU-only torch has all of these, too."""
-    synchronize = for_ranks(lambda rank, *_: rank.gpu.synchronize())
+    synchronize = for_ranks(lambda rank, device=None: rank.gpu.synchronize())
     out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
     for module in (torch.cuda, torch.cpu):
         out += [
             (module, "Stream", _class(Stream)),
             (module, "Event", _class(Event)),
             (module, "stream", for_ranks(lambda rank, stream: _on(stream))),
-            (module, "current_stream", for_ranks(lambda rank, *_: rank.gpu.current)),
+            (module, "current_stream", for_ranks(lambda rank, device=None: rank.gpu.current)),
             (module, "synchronize", synchronize),
         ]
     out += [
-        (torch.cuda, "default_stream", for_ranks(lambda rank, *_: rank.gpu.compute)),
-        (torch.cuda, "set_device", for_ranks(lambda *_: None)),
+        (torch.cuda, "default_stream", for_ranks(lambda rank, device=None: rank.gpu.compute)),
+        (torch.cuda, "set_device", for_ranks(lambda rank, device: None)),
     ]
     out += [(torch.Tensor, name, _looks) for name in _LOOKS.split()]
     return [*out, (torch, "equal", _looks)]

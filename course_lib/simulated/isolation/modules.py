@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import cloudpickle
 
 from course_lib.pickling import why
+from course_lib.simulated.isolation.packages import Loader, Packages
 from course_lib.simulated.rank import Rank, current
 from course_lib.user_code import is_user_code
 
@@ -65,7 +67,8 @@ def is_imported(module: ModuleType, others: Mapping[str, ModuleType]) -> bool:
 class Modules(importlib.abc.MetaPathFinder):
     """What each rank has imported of them."""
 
-    def __init__(self, callers: dict[str, ModuleType]) -> None:
+    def __init__(self, callers: dict[str, ModuleType], packages: Packages) -> None:
+        self._packages = packages
         self.main = {"__main__": sys.modules["__main__"]}  # which runpy replaces for a while
         self.callers = callers
         self.shared: dict[str, str] = {}  # by name: why
@@ -97,15 +100,16 @@ class Modules(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
         """Part of the import system: how to import a module, if it is the user's own."""
-        if current() is None:
+        if (rank := current()) is None:
             return None
         if name not in self._specs:
             self._specs[name] = self._find(name, path)
         spec = self._specs[name]
         if spec is None:
-            return None
+            return None if rank.importing else self._packages.find_spec(rank, name, path)
         self._loaded.add(name)
-        new = ModuleSpec(name, _Again(self, spec.loader), origin=spec.origin)
+        loader: Any = Loader(spec.loader, partial(self.run_again, name, spec.loader))
+        new = ModuleSpec(name, loader, origin=spec.origin)
         new.submodule_search_locations = spec.submodule_search_locations
         new.has_location = spec.has_location
         return new if spec.has_location else spec
@@ -125,18 +129,7 @@ class Modules(importlib.abc.MetaPathFinder):
         except Exception as error:
             if name not in self.callers:
                 raise
-            self.shared[name] = why(error)
+            self.shared[name] = f"which cannot be imported once for each: {why(error)}"
             self._specs[name] = None
             self._loaded.discard(name)
             sys.modules[name] = self.callers[name]
-
-
-class _Again(importlib.abc.Loader):
-    def __init__(self, modules: Modules, loader: Any) -> None:
-        self._modules, self._loader = modules, loader
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._modules.run_again(module.__name__, self._loader, module)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

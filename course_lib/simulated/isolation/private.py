@@ -4,6 +4,7 @@
     torch's random generator        one for all: its state is swapped when the baton changes hands
     random's and numpy.random's     functions that ask the calling rank's own generator
     the user's own modules          each rank imports them anew: see modules.py
+    what installed ones keep        swapped, where it changes: see packages.py
     os.environ                      the mapping behind it is swapped
     torch's settings, the folder    swapped: default dtype, determinism, …: see compat.SETTINGS
     time                            sleep spends, and the clocks show, virtual time, but for dates
@@ -36,11 +37,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc
 import torch.multiprocessing
 
 from course_lib import context, rendezvous
 from course_lib.simulated.isolation import compat, log_settings, store
 from course_lib.simulated.isolation.modules import Modules
+from course_lib.simulated.isolation.packages import Environ, Packages
 from course_lib.simulated.rank import Rank, current
 from course_lib.simulated.scheduler import Scheduler
 from course_lib.terminal import arguments, no_keyboard, no_spawn
@@ -60,18 +63,19 @@ class Privacy:
         self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
     ) -> None:
         """``modules``: the user's own, which each rank imports for itself."""
-        self.modules = Modules(modules)
         self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
+        self.packages = Packages(self._caller)
+        self.modules = Modules(modules, self.packages)
         self._caller.environ = os.environ._data  # type: ignore[attr-defined]
         self._caller.settings = settings = compat.settings()
         for rank in self._ranks:
             rank.settings, rank.modules = settings, dict(self.modules.main)
             names = rendezvous.torchrun_names(rank.number, len(self._ranks)).items()
-            rank.environ = self._caller.environ | {
-                os.environ.encodekey(name): os.environ.encodevalue(value) for name, value in names
-            }
+            rank.environ = Environ(self._caller.environ)
+            for name, value in names:
+                rank.environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)
 
     def switch(self, before: Rank | None, rank: Rank | None) -> None:
         """The baton goes from one rank to another; None is the caller of simulate()."""
@@ -82,6 +86,7 @@ class Privacy:
         compat.swap_environ(following.environ)
         leaving.settings = compat.change_settings(following.settings)
         self.modules.swap(leaving, following)
+        self.packages.swap(leaving, following)
 
     def enter(self, rank: Rank) -> None:
         """First thing in a rank's own thread."""
@@ -112,6 +117,7 @@ class Privacy:
             self._generator.set_state(state)
             compat.swap_environ(self._caller.environ)
             compat.change_settings(self._caller.settings)
+            self.packages.restore()
 
     def output(self) -> str:
         """What all ranks printed, rank by rank, each line with its [rank]."""
@@ -140,14 +146,14 @@ def for_ranks(replacement: Callable[..., Any]) -> Replace:
 
 
 def _refuse(what: str) -> Callable[..., Any]:
-    def refuse(rank: Rank, *args: Any, **kwargs: Any) -> Any:
+    def refuse(rank: Rank, /, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"a simulated rank {what}")
 
     return refuse
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    return lambda rank, *_, **__: answer
+    return lambda rank, /, *_, **__: answer
 
 
 def _clock(rank: Rank, *_: Any) -> float:
@@ -164,17 +170,17 @@ def _sleep(rank: Rank, seconds: float) -> None:
     rank.scheduler.spend(rank, seconds)
 
 
-def _set_handler(rank: Rank, number: int, handler: Any) -> Any:
+def _set_handler(rank: Rank, signalnum: int, handler: Any) -> Any:
     """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
-    before, rank.handlers[number] = _handler(rank, number), handler
+    before, rank.handlers[signalnum] = _handler(rank, signalnum), handler
     return before
 
 
-def _handler(rank: Rank, number: int) -> Any:
-    return rank.handlers.get(number, signal.SIG_DFL)
+def _handler(rank: Rank, signalnum: int) -> Any:
+    return rank.handlers.get(signalnum, signal.SIG_DFL)
 
 
-def _meeting_place(rank: Rank, *_: Any, **__: Any) -> Any:
+def _meeting_place(rank: Rank, /, *_: Any, **__: Any) -> Any:
     """Who has no store of their own has nothing to look up in ours: the world is there."""
     return compat.store()
 
@@ -226,6 +232,11 @@ _IN_RANKS: Rows = [
     (torch.accelerator, "is_available", always(False)),
     (torch.accelerator, "device_count", always(0)),
     (torch.accelerator, "current_accelerator", always(None)),
+    (
+        torch.distributed.rpc,
+        "init_rpc",
+        _refuse("has no RPC: use run(), where ranks are processes"),
+    ),
     (dist, "TCPStore", store.tcp),
     (dist, "FileStore", store.file),
     (*rendezvous.CREATE_STORE, _meeting_place),

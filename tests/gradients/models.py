@@ -1,0 +1,273 @@
+"""Programs with PyTorch's own parallel modules, and by hand, as people write them, on real ranks.
+
+Each pair is what one process computes and what a rank does. A rank's function takes the name of a
+bug ("" is none) and returns ``gradients(…)`` of its model. Four ranks, unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from course_lib import gradients
+
+D, H, VOCAB, BATCH, LENGTH = 8, 12, 16, 8, 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.RMSNorm(D), nn.Linear(D, H), nn.Linear(H, D)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def data():
+    drawn = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, LENGTH, D, generator=drawn)
+    return x, torch.randint(VOCAB, (BATCH, LENGTH), generator=drawn)
+
+
+def stack(head=False):
+    torch.manual_seed(0)
+    more = [nn.RMSNorm(D), nn.Linear(D, VOCAB)] if head else []
+    return nn.Sequential(Block(), Block(), *more)
+
+
+def plain_whole():
+    model = stack()
+    model(data()[0]).square().mean().backward()
+    return gradients(model)
+
+
+def hybrid(bug=""):
+    """fully_shard inside a node of two, replicated over two nodes."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "inside"))
+    model = stack()
+    for block in (*model, model):
+        fully_shard(block, mesh=mesh)
+    x = data()[0].chunk(4)[dist.get_rank()]
+    if bug == "each node trains alone":
+        for each in model.modules():
+            if hasattr(each, "set_requires_all_reduce"):
+                each.set_requires_all_reduce(False, recurse=False)
+    loss = model(x).square().mean()
+    (loss / 2 if bug == "divided by the nodes, too" else loss).backward()
+    return gradients(model)
+
+
+def head_whole():
+    model = stack(head=True)
+    x, y = data()
+    F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()
+    return gradients(model)
+
+
+def sequence_and_loss_parallel(bug=""):
+    """Tensor and sequence parallelism, and a loss of logits that are cut by vocabulary."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    tp, model = mesh["tp"], stack(head=True)
+    norm = {} if bug == "a norm outside of the plan" else {"2": SequenceParallel()}
+    plan = {f"{i}.norm": SequenceParallel() for i in range(2)} | norm
+    for i in range(2):
+        plan[f"{i}.up"] = ColwiseParallel(input_layouts=Shard(1))
+        plan[f"{i}.down"] = RowwiseParallel(output_layouts=Shard(1))
+    head = ColwiseParallel(input_layouts=Shard(1), use_local_output=False)
+    parallelize_module(model, tp, plan | {"3": head})
+    for block in (*model[:2], model):
+        fully_shard(block, mesh=mesh["dp"])
+    x, y = (t.chunk(2)[mesh["dp"].get_local_rank()] for t in data())
+    with loss_parallel():
+        logits = model(x.chunk(2, 1)[tp.get_local_rank()])
+        loss = F.cross_entropy(logits.flatten(0, 1), y.flatten())
+        (loss * 2 if bug == "loss times tp" else loss).backward()
+    return gradients(model)
+
+
+def mixed(bug=""):
+    """fully_shard that computes in bfloat16 and reduces in float32."""
+    model = stack()
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in (*model, model):
+        fully_shard(block, mp_policy=policy)
+    x = data()[0].chunk(4)[dist.get_rank()]
+    loss = model(x).float().square().mean()
+    (loss / 4 if bug == "averaged once more" else loss).backward()
+    return gradients(model)
+
+
+def zero_by_hand(bug=""):
+    """ZeRO: each rank keeps a flat shard of the mean of each gradient; zeros pad it."""
+    rank, n, model = dist.get_rank(), dist.get_world_size(), stack()
+    model(data()[0].chunk(n)[rank]).square().mean().backward()
+    kept, places = {}, {}
+    for name, p in model.named_parameters():
+        size = -(-p.numel() // n)
+        full = F.pad(p.grad.flatten(), (0, size * n - p.numel()))
+        shard = torch.empty(size)
+        dist.reduce_scatter_tensor(shard, full)
+        shard /= n
+        if bug == "a shard too far" and name == "0.up.weight":
+            whole = [torch.empty(size) for _ in range(n)]
+            dist.all_gather(whole, shard)
+            shard = whole[(rank + 1) % n]
+        here = range(rank * size, min(p.numel(), (rank + 1) * size))
+        kept[name], places[name] = torch.zeros(len(here)), {0: here}
+        kept[name].grad = shard[: len(here)]
+    return gradients(kept, places)
+
+
+def pipeline(bug=""):
+    """Two stages on two ranks, each with its own numbers; two micro-batches."""
+    rank, block = dist.get_rank(), stack()[dist.get_rank()]
+    stage = nn.Sequential(block)
+    for x in data()[0].chunk(2):
+        if rank == 0:
+            out = stage(x)
+            dist.send(out.detach(), 1)
+            back = torch.empty_like(out)
+            dist.recv(back, 1)
+            out.backward(back)
+        else:
+            got = torch.empty_like(x)
+            dist.recv(got, 0)
+            loss = stage(got.requires_grad_()).square().mean()
+            (loss if bug == "micro-batches summed" else loss / 2).backward()
+            dist.send(got.grad, 0)
+    own = gradients(stage)
+    return {re.sub(r"^\d+", lambda n: str(int(n[0]) + rank), name): g for name, g in own.items()}
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.block, self.head = nn.Embedding(VOCAB, D), Block(), nn.Linear(D, VOCAB)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.block(self.embed(ids)))
+
+
+def tied_whole():
+    model, ids = Tied(), data()[1]
+    F.cross_entropy(model(ids).flatten(0, 1), ids.roll(1, 1).flatten()).backward()
+    return gradients(model)
+
+
+def tied(bug=""):
+    """An embedding that is the head's weight, too, under DDP and activation checkpointing."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    model = Tied()
+    if bug == "untied by a copy":
+        model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    model.block = checkpoint_wrapper(model.block)
+    ddp = DistributedDataParallel(model)
+    ids = data()[1].chunk(4)[dist.get_rank()]
+    F.cross_entropy(ddp(ids).flatten(0, 1), ids.roll(1, 1).flatten()).backward()
+    return gradients(ddp)
+
+
+class Gathered(torch.autograd.Function):
+    """The rows of all ranks; backward, the sum of the gradients of one's own."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        out = x.new_empty(len(x) * group.size(), *x.shape[1:])
+        dist.all_gather_into_tensor(out, x.contiguous(), group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return Scattered.apply(g, ctx.group), None
+
+
+class Scattered(torch.autograd.Function):
+    """One's own rows of the sum; backward, the gradients of all ranks' rows."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        out = x.new_empty(len(x) // group.size(), *x.shape[1:])
+        dist.reduce_scatter_tensor(out, x.contiguous(), group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        return Gathered.apply(g, ctx.group), None
+
+
+class Experts(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        torch.manual_seed(0)
+        self.router = nn.Linear(D, 4, bias=False)
+        self.experts = nn.Parameter(torch.randn(4, D, D)[[*held]] / 2)
+
+    def forward(self, x, held, group=None):
+        gate = self.router(x).softmax(1)
+        if group is not None:
+            gate, x = (Gathered.apply(t, group) for t in (gate, x))
+        out = torch.einsum("te,ehd,td->th", gate[:, [*held]], self.experts, x)
+        return out if group is None else Scattered.apply(out, group)
+
+
+def experts_whole():
+    model = Experts(range(4))
+    model(data()[0].flatten(0, 1), range(4)).square().sum(1).mean().backward()
+    return gradients(model)
+
+
+def experts(bug=""):
+    """Experts on ranks 0 and 1, and again on 2 and 3; each rank has tokens of its own."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("edp", "ep"))
+    ep, edp = mesh["ep"], mesh["edp"]
+    held = range(2 * ep.get_local_rank(), 2 * ep.get_local_rank() + 2)
+    model = Experts(held)
+    x = data()[0].flatten(0, 1).chunk(4)[dist.get_rank()]
+    model(x, held, ep.get_group()).square().sum(1).mean().backward()
+    dist.all_reduce(model.router.weight.grad)
+    model.router.weight.grad /= 4
+    if bug != "experts stay on their own":
+        dist.all_reduce(model.experts.grad, group=edp.get_group())
+    model.experts.grad /= 2 if bug == "averaged over edp alone" else 4
+    return gradients(model, places={"experts": {0: held}})
+
+
+def frozen_whole():
+    model = stack()
+    model[0].requires_grad_(False)
+    model(data()[0]).square().mean().backward()
+    return gradients(model)
+
+
+def frozen(bug=""):
+    """DDP whose first block is frozen."""
+    model = stack()
+    model[0].requires_grad_(False)
+    ddp = DistributedDataParallel(model)
+    x = data()[0].chunk(4)[dist.get_rank()]
+    if bug == "the last step unsynchronized":
+        with ddp.no_sync():
+            ddp(x).square().mean().backward()
+    else:
+        ddp(x).square().mean().backward()
+    return gradients(ddp)

@@ -1,0 +1,215 @@
+"""What gloo and NCCL take, refuse and wait for: simulated ranks do it likewise."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from datetime import timedelta
+from functools import partial
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from course_lib import RankFailed, run, simulate
+from course_lib.simulated.gpu import streams
+from course_lib.simulated.isolation import private
+
+GLOO = {"run": partial(run, timeout=30), "simulate": simulate}
+ENGINES = {**GLOO, "nccl": partial(simulate, backend="nccl")}
+every_engine = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+both_gloos = pytest.mark.parametrize("engine", GLOO.values(), ids=GLOO)
+
+
+def sums_and_meets(asynchronous):
+    """Each Work is dropped, or kept; the barrier is behind it either way."""
+    x, y = torch.full((5,), dist.get_rank() + 1.0), torch.ones(2)
+    dist.all_reduce(x, async_op=True)
+    kept = dist.all_gather([torch.empty(2), torch.empty(2)], y, async_op=True)
+    barrier = dist.barrier(async_op=asynchronous)
+    if barrier is not None:
+        barrier.wait()
+    seen = x.tolist()
+    x += 1
+    kept.wait()
+    return seen, x.tolist()
+
+
+@every_engine
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_after_a_barrier_earlier_collectives_of_its_group_are_over(engine, asynchronous):
+    assert (
+        engine(sums_and_meets, asynchronous, world_size=2).results == [([3.0] * 5, [4.0] * 5)] * 2
+    )
+
+
+def meets_elsewhere(group_of):
+    group = dist.new_group()
+    dist.all_reduce(torch.ones(2), async_op=True)
+    dist.barrier(group if group_of == "another" else None, async_op=group_of == "never waited")
+    dist.all_reduce(torch.ones(2))  # so that no rank leaves while another one is in the barrier
+
+
+@both_gloos
+@pytest.mark.parametrize("group_of", ["another", "never waited"])
+def test_no_other_barrier_is_a_wait(engine, group_of):
+    with pytest.raises(Exception, match="never waits for its all_reduce"):
+        engine(meets_elsewhere, group_of, world_size=2)
+
+
+def meets_late(late, seconds):
+    if dist.get_rank() == late:
+        time.sleep(1.5)
+    dist.monitored_barrier(timeout=timedelta(seconds=seconds))
+    return True
+
+
+@both_gloos
+def test_the_timeout_of_a_monitored_barrier_is_rank_0s(engine):
+    assert engine(meets_late, 0, 0.5, world_size=3).results == [True] * 3
+
+
+@both_gloos
+def test_rank_0_gives_up_who_is_late(engine):
+    with pytest.raises(RankFailed, match=r"monitored_?[bB]arrier"):
+        engine(meets_late, 2, 0.5, world_size=3)
+
+
+def test_nccl_has_no_monitored_barrier():
+    with pytest.raises(RankFailed, match="NCCL has no monitored_barrier"):
+        simulate(meets_late, 0, 9, world_size=2, backend="nccl")
+
+
+def reduces(dtype, op=None):
+    dist.all_reduce(torch.ones(2).to(dtype), op=op or dist.ReduceOp.SUM)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_the_backend_that_refuses_is_named(backend):
+    with pytest.raises(RankFailed, match=f"{backend} has no all_reduce of torch.int16"):
+        simulate(reduces, torch.int16, world_size=2, backend=backend)
+
+
+def broadcasts_complex():
+    x = torch.tensor([1 + 2j]) * (dist.get_rank() + 1)
+    options = dist.BroadcastOptions()
+    options.rootRank, options.rootTensor = 1, 0
+    dist.group.WORLD.broadcast([x], options).wait()
+    return x.tolist()
+
+
+@both_gloos
+def test_a_group_broadcasts_complex_numbers(engine):
+    assert engine(broadcasts_complex, world_size=2).results == [[2 + 4j]] * 2
+
+
+def gathers(shapes):
+    out = [torch.empty(shape) for shape in shapes]
+    mine = torch.full(shapes[dist.get_rank()], float(dist.get_rank()))
+    dist.all_gather(out, mine)
+    return [(tuple(o.shape), o.sum().item()) for o in out]
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 2)), ((2,), (3,)), ((2, 3), (2, 3))])
+def test_nccl_gathers_whatever_shapes_a_list_has(shapes):
+    size = torch.Size(shapes[1]).numel()
+    wanted = [(shapes[0], 0.0), (shapes[1], float(size))]
+    assert simulate(gathers, shapes, world_size=2, backend="nccl").results == [wanted] * 2
+
+
+def asks_for_a_future(op):
+    calls = {
+        "reduce_scatter": lambda: dist.reduce_scatter(
+            torch.empty(1), list(torch.ones(2, 1)), async_op=True
+        ),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(
+            torch.empty(1), torch.ones(2), async_op=True
+        ),
+        "all_reduce": lambda: dist.all_reduce(torch.ones(2), async_op=True),
+        "all_to_all": lambda: dist.all_to_all(
+            list(torch.empty(2, 1)), list(torch.ones(2, 1)), async_op=True
+        ),
+    }
+    work = calls[op]()
+    try:
+        work.get_future().wait()
+        return True
+    except RuntimeError:
+        return False
+    finally:
+        work.wait()
+
+
+@every_engine
+def test_futures_are_where_the_backend_has_them(engine):
+    has = [
+        engine(asks_for_a_future, op, world_size=2).results == [True] * 2
+        for op in ("reduce_scatter", "reduce_scatter_tensor", "all_reduce", "all_to_all")
+    ]
+    assert has == [engine is ENGINES["nccl"]] * 2 + [True] * 2
+
+
+def makes_rpcs():
+    from torch.distributed import rpc
+
+    rpc.init_rpc("me", rank=dist.get_rank(), world_size=2)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_rpc_is_refused_at_once(backend):
+    with pytest.raises(RankFailed, match="has no RPC"):
+        simulate(makes_rpcs, world_size=2, backend=backend, limit=10)
+
+
+def replaced():
+    """What stands in ranks in place of which function."""
+    for owner, name, replace in [*private._places(), *streams.places()]:
+        plain = inspect.unwrap(replace)
+        if inspect.isfunction(plain) and name != "_new_process_group_helper":  # torch's own alone
+            ours = inspect.getclosurevars(plain).nonlocals.get("replacement")
+            if ours is not None and callable(getattr(owner, name)):
+                yield owner, name, ours
+
+
+def misses(theirs, ours):
+    """Why a function does not take what another one does, by place or by name; or None."""
+    asked = list(theirs.parameters.values())
+    placed = [p for p in asked if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = {p.name: 0 for p in asked if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    by_place_only = [0 for p in placed if p.kind is p.POSITIONAL_ONLY]
+    try:
+        ours.bind(None, *[0 for _ in placed])
+        ours.bind(None, *[0 for p in placed if p.default is p.empty])
+        ours.bind(None, *by_place_only, **named)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def test_what_replaces_a_function_takes_what_that_takes():
+    compared, wrong = 0, {}
+    for owner, name, ours in replaced():
+        try:
+            theirs = inspect.signature(getattr(owner, name))
+        except ValueError:  # in C, and says nothing
+            continue
+        compared += 1
+        if why := misses(theirs, inspect.signature(ours)):
+            wrong[f"{owner.__name__}.{name}"] = why
+    assert not wrong and compared > 100
+
+
+def test_a_function_that_takes_less_is_seen():
+    assert misses(inspect.signature(torch.cpu.synchronize), inspect.signature(lambda rank, *_: 0))
+
+
+def synchronizes():
+    torch.cpu.synchronize(device="cpu")
+    torch.cuda.synchronize(device=None)
+    torch.accelerator.synchronize(device=None)
+    torch.cuda.current_stream(device=None)
+    return True
+
+
+def test_streams_take_a_device_by_name():
+    assert simulate(synchronizes, world_size=2, backend="nccl").results == [True] * 2
