@@ -130,6 +130,7 @@ def test_the_map_leads_to_a_lesson_and_shows_what_was_solved_there(
     with opened(browser, jupyterlab(tmp_path / "work" / "map.ipynb")) as page:
         table = page.locator(".jp-RenderedMarkdown table")
         table.get_by_text("○\N{NO-BREAK SPACE}my_share").wait_for()
+        assert not page.evaluate(f"{HERE}.model.dirty"), "there is nothing to save"
         table.get_by_role("link", name=title.source.partition("\n")[0].removeprefix("# ")).click()
         page.wait_for_function(f"{HERE}.path.endsWith('work/{copy.name}')")
         page.wait_for_function(LOADED)

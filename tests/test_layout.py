@@ -85,7 +85,7 @@ MOST = {
     "gradient_comparison": 590,
     "beside": 1210,
     "checks": 1810,
-    "copies, doctor, jobs": 760,
+    "copies, doctor, jobs": 800,
     "course_exercises shared": 330,
     "course_staff/authoring": 570,
     "course_staff/grading": 2450,

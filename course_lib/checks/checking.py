@@ -59,7 +59,10 @@ def check(fn: Callable) -> Verdict:
         raise TypeError(f"check() takes a function, not {type(fn).__name__}")
     with interruptible("check()"):
         verdict = verdict_on(find(name), Answer(name, fn))
-    record(name, {level: verdict.pays(level) for level in verdict.worth})
+    if page := record(name, {level: verdict.pays(level) for level in verdict.worth}):
+        from course_lib.copies.update import write_map  # with nbformat, which only notebooks need
+
+        write_map(page)
     if not verdict.failed:
         return replace(verdict, elsewhere=own_cells.taken(fn))
     raise NotPassed(str(verdict), verdict=verdict)

@@ -16,6 +16,7 @@ What is named is in the backup, which is made before anything is written.
 
 from __future__ import annotations
 
+import platform
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -23,15 +24,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_lib.copies.folders import Folders, LessonError, replace_file
 from course_lib.copies.notebook import fingerprint, to_text
-from course_lib.copies.progress import LEGEND, Map
+from course_lib.copies.progress import LEGEND, MAP, Map
 
-MAP = """\
+_SHOW_MAP = """\
 # Run this cell (Shift+Enter) to see what you have solved since.
 from course_lib.copies.progress import Map
 Map.found()"""
@@ -60,7 +62,7 @@ def _bring_up_to_date(folders: Folders, only_missing: bool) -> int:
             except LessonError as error:
                 failed = True
                 print(error, file=sys.stderr)
-    write_map(folders.work / "map.ipynb")
+    write_map(folders.work / MAP)
     return int(failed)
 
 
@@ -69,15 +71,36 @@ def write_map(page: Path) -> None:
     make = nbformat.v4
     shown = make.new_output("display_data", {"text/markdown": Map.found()._repr_markdown_()})
     hidden = {"jupyter": {"source_hidden": True}}
-    course = make.new_code_cell(MAP, id="map", metadata=hidden, outputs=[shown])
+    course = make.new_code_cell(_SHOW_MAP, id="map", metadata=hidden, outputs=[shown])
     cells = [course, make.new_markdown_cell(LEGEND, id="legend")]
     if page.exists():
         with suppress(LessonError, OSError):
             cells = [course if c.get("id") == "map" else c for c in _read(page).cells]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    notebook = make.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    notebook = make.new_notebook(cells=cells, metadata=kernel_metadata())
     with suppress(OSError):  # nobody is kept from the lessons by a map that cannot be written
         replace_file(page, to_text(notebook))
+
+
+def kernel_metadata() -> dict[str, Any]:
+    """What a front end stores when the kernel has told it what it is. Stored from the start, the
+    page is not a changed one as soon as it is opened."""
+    version = platform.python_version()
+    return {
+        "kernelspec": {
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "name": "python3",
+        },
+        "language_info": {
+            "codemirror_mode": {"name": "ipython", "version": 3},
+            "file_extension": ".py",
+            "mimetype": "text/x-python",
+            "name": "python",
+            "nbconvert_exporter": "python",
+            "pygments_lexer": "ipython3",
+            "version": version,
+        },
+    }
 
 
 def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:
