@@ -59,26 +59,15 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 # %% [markdown] id="11-e0cc59"
 # ## Three jobs that stand still
 #
-# Soon come three scripts, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another.
+# Soon come three scripts, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another: with gloo for 30 minutes, where nobody has set a timeout.
 #
-# **Predict.** How many minutes may a gloo rank wait for one that is alive and does not come, if nobody has set a timeout?
-
-# %% id="11-e4f411"
-guess = None
-
-# %% id="11-ac999a"
-minutes = dist.constants.default_pg_timeout.total_seconds() / 60
-print("your guess:", guess, "  torch:", minutes, "minutes")
-assert minutes == 30
-
-# %% [markdown] id="11-541d98"
 # All three begin with the same lines. The first then has a cell of its own, and the others share one:
 #
 # * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
 # * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.) Starting takes most of the time: each torchrun and each rank imports torch.
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.)
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -148,9 +137,11 @@ with ThreadPoolExecutor() as threads:
 for name, (after, seconds) in heard.items():
     print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
 assert [seconds is None for _, seconds in heard.values()] == [True, False]
+minutes = dist.constants.default_pg_timeout.total_seconds() / 60
+assert minutes == 30
 
 # %% [markdown] id="11-a5a856"
-# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show. That is all that torchrun knows. It starts processes and sees how they end.
+# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show.
 #
 # ## The same jobs, watched
 #
@@ -164,6 +155,12 @@ def report(after):
     block = after[after.index("course_lib.watch:"):].partition("\n\n")[0]
     return "\n".join(line for line in block.splitlines() if not line.startswith("Its calls"))
 
+def read_logs(folder):
+    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
+    with redirect_stdout(io.StringIO()) as said:
+        main(["--read", str(folder)])
+    return said.getvalue()
+
 watch, quiet = ("-m", "course_lib.watch"), {"COURSE_LIB_QUIET": "2"}
 watched = {name: start(name, *watch, *["--end"] * (name != "loader"), **quiet)
            for name in scripts}
@@ -174,8 +171,6 @@ for after, _ in told.values():
     print(f"{report(after)}\n")
 assert "evaluation.py, line" in told["evaluation"][0]
 assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
-
-# %% id="11-38d533"
 draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["evaluation"][1]},
           unit="s", caption="Seconds from the last step of evaluation.py to the first word about "
           "it: gloo's timeout beside what was measured above.")
@@ -199,7 +194,7 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 #
 # incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own.
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. Whichever machine sees it first tells it, and ends the job. Afterwards `--read` compares the logs again, on any machine that sees the folder, or several: `--read FOLDER FOLDER`. The cell prints that.
 #
 # ```text
 # torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
@@ -219,32 +214,18 @@ for step in range(3):
     dist.all_reduce(mean := loss.detach())
     if rank == 0: print("step", step, mean.isfinite().item(), flush=True)
 '''
-
-# %% id="11-c8f2ba"
 kept = Path(folder.name, "logs")
-with socket.create_server(("localhost", 0)) as free:
-    meet = "--master-addr=localhost", f"--master-port={free.getsockname()[1]}"
+with socket.create_server(("127.0.0.1", 0)) as free:
+    meet = "--master-addr=127.0.0.1", f"--master-port={free.getsockname()[1]}"
 both = [start("incident", *watch, "--end", f"--keep={kept}",
               where=["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", *meet])
         for node in range(2)]
-codes = [job.wait(timeout=90) for _, job in both]
-assert all(codes) and any("Mismatch" in log.read_text() for log, _ in both)
-
-# %% [markdown] id="11-e53b07"
-# Whichever machine has seen it first has told it, and ended the job. The logs are in the folder. `--read` compares them afterwards, on any machine that sees the folder (or several: `--read FOLDER FOLDER`, where nothing is shared).
-
-# %% id="11-cce4b6"
-def read_logs(folder):
-    """What ``python -m course_lib.watch --read FOLDER`` prints, without a process of its own."""
-    with redirect_stdout(io.StringIO()) as said:
-        main(["--read", str(folder)])
-    return said.getvalue()
-
+assert all(job.wait(timeout=90) for _, job in both), "a job that is ended has failed"
 print(said := read_logs(kept))
 assert "rank 1" in said and "incident.py, line 14" in said
 
 # %% [markdown] id="11-ef7815"
-# So it ends with a line of the script and a rank, and the question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+# The question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
 #
 # Nobody had started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank. `--read` reads its dumps, too. Here three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
 
@@ -276,7 +257,7 @@ assert "keeps rank 2 from making that call" in said
 # | When does it give up? | `init_process_group(timeout=…)`; `TORCH_NCCL_ASYNC_ERROR_HANDLING` (3: the watchdog ends the process) | which call has timed out, on which rank | [1] |
 # | And if the watchdog itself hangs? | `TORCH_NCCL_ENABLE_MONITORING=1`, `TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC` | nothing, but the job ends | [1] |
 # | What did each rank call last? | `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, `TORCH_NCCL_DUMP_ON_TIMEOUT=1`, `TORCH_FR_BUFFER_SIZE` (2,000 calls); then `python -m course_lib.watch --read /shared/dumps`, or `torchfrtrace` | which rank lacks which call | [1], [2] |
-# | Which communicator lags, now? | `ncclras -v` on a node of the job: it asks NCCL's threads at localhost:28028 (`NCCL_RAS_ADDR`), since NCCL 2.24 | ranks that are silent, or some calls behind | [3] |
+# | Which communicator lags, now? | `ncclras -v` on a node of the job: it asks NCCL's threads at port 28028 of that node (`NCCL_RAS_ADDR`), since NCCL 2.24 | ranks that are silent, or some calls behind | [3] |
 # | Where does Python stand? | `srun --jobid=… --overlap --ntasks-per-node=1 bash -c 'for p in $(pgrep -f train.py); do py-spy dump --pid $p; done'` | the stack of each process, those of the loader's workers among them; `--native` shows the calls in C++, too | [4] |
 # | Is it the machine? | `dmesg -T`, lines with "Xid" (48, 95: memory; 74: NVLink; 79: the GPU is gone), `nvidia-smi -q -d ECC`, `nvidia-smi nvlink -e`, `dcgmi diag -r 2` | the node to take out | [5], [6] |
 # | Which pair of nodes? | a preflight before the job: a short all_reduce on each pair of nodes, timed (`all_reduce_perf` of nccl-tests) | the node in all slow pairs | [7] |
@@ -333,7 +314,7 @@ print("your guess:", guess, "  recorded:", alike, "  with a seed for each rank:"
 assert (alike, apart) == (8, 16)
 
 # %% [markdown] id="11-c827a9"
-# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough. A digest is `hashlib.sha256` of a tensor's bytes: 32 bytes, and nobody has ever found two inputs with an equal one. (A checksum such as crc32 is no digest.)
+# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough. A digest is `hashlib.sha256` of a tensor's bytes: 32 bytes, and nobody has ever found two inputs with an equal one.
 #
 # ## Your turn: first_difference
 #
@@ -592,9 +573,9 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # %% [markdown] id="11-f2612c"
 # ## In practice
 #
-# * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07). Afterwards is too late.
+# * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07).
 # * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to stand outside of the script: `watch` imports torch before its first line.
-# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended (the folder of `--keep`). It has been seen on no GPU so far.
+# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended (the folder of `--keep`).
 # * **Shrink it**, if it is the program. A wrong program that hangs on 512 ranks nearly always hangs on two. That is not so of cables, GPUs, disks and stragglers: those need the table above, on the 512. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
 # * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
