@@ -313,6 +313,21 @@ WRONG = {
             "            raise ValueError('spoilt')\n",
         ),
     ),
+    "synced_before_it_is_flushed": (
+        "replaces",
+        "12.unsynced",
+        "fsync writes all, one thinks: what Python keeps of a small state is not in the file yet",
+        (
+            WRITES,
+            """        whole = io.BytesIO()
+        torch.save(state, whole)
+        with open(self.unfinished, "wb") as file:
+            file.write(whole.getvalue())
+            os.fsync(file.fileno())
+        os.replace(self.unfinished, self.path)
+""",
+        ),
+    ),
     "named_before_it_is_flushed": (
         "replaces",
         "12.unsynced",
