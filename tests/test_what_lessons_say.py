@@ -283,8 +283,10 @@ def test_10_in_float32_the_variance_from_sums_can_be_negative():
 
 
 def test_13_a_gather_of_fully_shard_waits_for_the_layer_three_before_it():
-    names = played("13", "13-b6b16d", "13-5db4f4", "13-843fc6")
-    trace = names["gpus"](names["busy_tower"], names["fully_shard"]).trace
+    names = played(
+        "13", "13-b6b16d", "13-5db4f4", "13-327ff3", "13-f46b2d", "13-c7e552", "13-843fc6"
+    )
+    trace = names["gpus"](names["busy_tower"], names["in_layers"], 1).trace
     begins = [call.issued for call in trace.of(0) if call.op == "all_gather_single"]
     done = [span.end for span in trace.spans if (span.rank, span.name) == (0, "compute")]
     assert [begins[4], begins[5]] == pytest.approx([done[1], done[2]], abs=1e-6)

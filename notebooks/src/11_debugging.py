@@ -137,8 +137,6 @@ with ThreadPoolExecutor() as threads:
 for name, (after, seconds) in heard.items():
     print(f"{name}:", "nothing" if seconds is None else re.search("Received data.*", after)[0])
 assert [seconds is None for _, seconds in heard.values()] == [True, False]
-minutes = dist.constants.default_pg_timeout.total_seconds() / 60
-assert minutes == 30
 
 # %% [markdown] id="11-a5a856"
 # evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show.
@@ -171,7 +169,8 @@ for after, _ in told.values():
     print(f"{report(after)}\n")
 assert "evaluation.py, line" in told["evaluation"][0]
 assert "elements" in told["batches"][0] and "rank 1 is at" in told["loader"][0]
-draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["evaluation"][1]},
+timeout = dist.constants.default_pg_timeout.total_seconds()  # 30 minutes
+draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluation"][1]},
           unit="s", caption="Seconds from the last step of evaluation.py to the first word about "
           "it: gloo's timeout beside what was measured above.")
 
@@ -194,12 +193,14 @@ draw.bars({"torchrun, when its timeout is over": 60 * minutes, "watch": told["ev
 #
 # incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. Whichever machine sees it first tells it, and ends the job. Afterwards `--read` compares the logs again, on any machine that sees the folder, or several: `--read FOLDER FOLDER`. The cell prints that.
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. Whichever machine sees it first tells it, and ends the job. Afterwards `--read` compares the logs again, on any machine that sees the folder, or several: `--read FOLDER FOLDER`. The first cell below prints that.
 #
 # ```text
 # torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
-#     -m course_lib.watch --end --keep /shared/logs incident.py     # the other machine: --node-rank=1
+#     -m course_lib.watch --end --keep /shared/logs incident.py  # the other: --node-rank=1
 # ```
+#
+# Nobody has started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the two cells after it three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
 
 # %% id="11-f85ad8"
 scripts["incident"] = begin + '''
@@ -224,11 +225,6 @@ assert all(job.wait(timeout=90) for _, job in both), "a job that is ended has fa
 print(said := read_logs(kept))
 assert "rank 1" in said and "incident.py, line 14" in said
 
-# %% [markdown] id="11-ef7815"
-# The question that is left is why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
-#
-# Nobody had started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank. `--read` reads its dumps, too. Here three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
-
 # %% id="11-9b641d"
 def leaves_one_out(folder):
     rank, x, late = dist.get_rank(), torch.ones(4), dist.get_rank() == 2
@@ -239,6 +235,7 @@ def leaves_one_out(folder):
         time.sleep(0.01)
     (dist.all_reduce(x, async_op=True) if late else work).wait()
 
+# %% id="11-c8f2ba"
 dumps = Path(folder.name, "dumps")
 dumps.mkdir()
 run(leaves_one_out, str(dumps), world_size=3, record=False)
@@ -247,6 +244,8 @@ folder.cleanup()
 assert "keeps rank 2 from making that call" in said
 
 # %% [markdown] id="11-13d5da"
+# Back to the incident: what is left is the question why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+#
 # ## For the night
 #
 # A job on many machines that stands still is not always a wrong program. Cables, GPUs, disks and file systems stop ranks as well, and then no line is to blame. Ask in this order, and ask before the job is killed.
@@ -333,15 +332,9 @@ assert (alike, apart) == (8, 16)
 
 # %% exercise="first_difference" role="answer" points=5 required=false difficulty=2
 def first_difference(model: nn.Module) -> tuple[str, int] | None:
-    """The first tensor of a model that is not the same on all ranks, and the lowest rank on which
-    it differs from rank 0's.
+    """The first tensor that differs from rank 0's: its name, and the lowest such rank, or None.
 
-    Every rank calls it with a model of equal names, shapes and dtypes. Parameters come first, in
-    order of named_parameters(), then named_buffers(). Equal means equal bits.
-
-    Returns:
-        A name and a rank, the same on all ranks; None if all tensors are equal.
-
+    Parameters come first, then buffers. Equal means equal bits. All ranks get the same answer.
     Budget: each rank gives at most 100 × number of tensors + 256 bytes, in all its calls together.
     """
     ### BEGIN SOLUTION
@@ -523,15 +516,10 @@ check(test_all_reduce)
 
 # %% exercise="seconds_lost" role="answer" points=5 required=false difficulty=1
 def seconds_lost(calls: list[list[float]]) -> list[float]:
-    """Seconds that the others have waited for each rank.
+    """Seconds that the others have waited for each rank, by rank: [[0, 1, 4]] gives [0, 0, 7].
 
     ``calls[k][r]`` is when rank r entered the k-th collective. Only the last to enter is waited
-    for; of several that enter last together, the lowest rank. Pure Python: no rank is asked.
-
-    Returns:
-        A list by rank; [] if there are no calls.
-
-    With [[0, 1, 4]] it returns [0, 0, 7].
+    for; of several that enter last together, the lowest rank. No rank is asked. [] if no calls.
     """
     ### BEGIN SOLUTION
     lost = [0.0] * len(calls[0]) if calls else []

@@ -25,6 +25,7 @@
 # %% id="14-bc43f4"
 import torch
 import torch.distributed as dist
+from IPython.display import display
 from torch import Tensor, nn
 from torch.nn import functional as F
 from course_lib import (Network, RankFailed, check, compare_gradients, compute, count_memory, draw,
@@ -97,17 +98,17 @@ draw.lines({name: (range(60), job.results[0][0]) for name, job in curves.items()
 # %% [markdown] id="14-839c2e"
 # Forward is right: the first losses are equal. But the gradient of `first` is on each rank only what came back through that rank's half of the hidden units. Their sum would be right, and nobody has added them up. So `first`, which should be the same on both ranks, changes differently on each, and what was one model slowly becomes two.
 #
-# `compare_gradients` takes the gradients of one process and those of each rank. It finds by shapes how a tensor was cut, and says in a word what is wrong ([docs/gradients.md](../../docs/gradients.md) has all the words). Such bugs live long, because the loss falls: [Megatron-LM#1446](https://github.com/NVIDIA/Megatron-LM/issues/1446) is a norm whose gradient differed from rank to rank, [Megatron-LM#7452](https://github.com/NVIDIA/Megatron-LM/issues/7452) a whole list of silent ones.
+# `compare_gradients` takes the gradients of one process and those of each rank. It says in a word what is wrong ([docs/gradients.md](../../docs/gradients.md) has all the words).
 #
 # ## Columns, then rows
 #
-# Why is the MLP cut this way? In formulas a layer is usually written x·A with A = w1ᵀ: one *column* of A for each hidden unit. (PyTorch stores A transposed, so these columns are the rows of `w1`.) A rank that has some columns of A computes these hidden units whole, and may apply `gelu` to them: `gelu` looks at each unit by itself. The second layer has a *row* of B = w2ᵀ for each hidden unit. The rank's units meet just these rows, and give a share of the output:
+# Why is the MLP cut this way? In formulas a layer is usually written x·A with A = w1ᵀ: one *column* of A for each hidden unit. (PyTorch stores A transposed, so these columns are the rows of `w1`.) A rank that has some columns of A computes these hidden units whole, and may apply `gelu` to each. The second layer has a *row* of B = w2ᵀ for each hidden unit. The rank's units meet just these rows, and give a share of the output:
 #
 # y = gelu(x·A + b1)·B + b2 = Σ_r gelu(x·A_r + b1_r)·B_r + b2,
 #
 # where b1_r are the biases of rank r's hidden units.
 #
-# So nothing has to be said between the two layers: **one sum at the end**. The other way round, rows first, each rank has a share of every hidden unit, and `gelu` of a share is of no use. The cell tries both, with the halves of two ranks in one process.
+# So nothing has to be said between the two layers: **one sum at the end**. Rows first, each rank would have a share of every hidden unit, and `gelu` of a share is of no use. The cell tries both, with the halves of two ranks in one process.
 
 # %% id="14-75cbd0"
 whole = parts(0, 1)
@@ -128,14 +129,14 @@ assert [error.abs().max() < 1e-5 for error in errors.values()] == [True, True, F
 # %% [markdown] id="14-e978e1"
 # ## f and g
 #
-# Backward goes through the same picture from the right. The gradient of y is the same on all ranks, and each rank takes it through *its* units. That gives the gradients of its parts of w1, b1 and w2, whole: nobody else has these units. The gradient of x is a sum again: x went into all units. So there are two places where ranks talk. Megatron-LM, which made this famous, calls them f and g:
+# The gradient of y is the same on all ranks, and each rank takes it through *its* units. That gives the gradients of its parts of w1, b1 and w2, whole: nobody else has these units. The gradient of x is a sum again: x went into all units. Megatron-LM calls them f and g:
 #
 # | | where | forward | backward |
 # |---|---|---|---|
 # | **f** | before the first layer | x as it is | sum over the ranks |
 # | **g** | after the second layer | sum over the ranks | the gradient as it is |
 #
-# Our model has g and lacks f. Is g not strange? The gradient of a sum over ranks could be a sum over ranks, too. It would be, if each rank had a loss of its own and all losses were added up. But here all ranks compute *the same* loss, and it counts once. People ask ([Megatron-LM#559](https://github.com/NVIDIA/Megatron-LM/issues/559)); with a sum in g's backward every gradient that backward reaches after g is n times too large.
+# Our model has g and lacks f. Why does g not sum in backward, too? It would, if each rank had a loss of its own and all losses were added up. But here all ranks compute *the same* loss, and it counts once: with a sum in g's backward, every gradient that backward reaches after g is n times too large.
 #
 # ## Your turn: parallel_mlp
 #
@@ -148,7 +149,7 @@ assert [error.abs().max() < 1e-5 for error in errors.values()] == [True, True, F
 # <details>
 # <summary>Hint: a function with a backward of its own</summary>
 #
-# `Summed` above shows the form. A collective writes into its tensor: let it write into a copy. A gradient may come with strides, and `clone()` keeps them: `gradient.contiguous().clone()`. (What `all_reduce(t.contiguous())` fills may be a copy that nobody looks at.)
+# `Summed` above shows the form. A collective writes into its tensor: let it write into a copy. A gradient may come with strides, and `clone()` keeps them: `gradient.contiguous().clone()`.
 #
 # </details>
 # <details>
@@ -274,7 +275,7 @@ for name, found in zip(("g", "dist.all_reduce", "functional"), slopes.values(), 
 assert [*slopes.values()] == [[2.0, 2.72], [2.0, 5.44], [4.0, 5.44]]
 
 # %% [markdown] id="14-9e7d2b"
-# After 2·x the accident is right. After eˣ it is not: the slope of eˣ is eˣ itself, autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the ranks' sum in place of its own eˣ; with the same x on both ranks, twice as much. It usually notices such a write; a collective under gloo goes unnoticed. PyTorch warns at this place, and says that it will not let this pass in the future. The functional one sums again in backward: right for the sum of all ranks' losses, n times too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
+# After 2·x the accident is right. After eˣ it is not: the slope of eˣ is eˣ itself, autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the ranks' sum in place of its own eˣ; with the same x on both ranks, twice as much. It usually notices such a write; a collective under gloo goes unnoticed. PyTorch warns at this place. The functional one sums again in backward: right for the sum of all ranks' losses, n times too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
 #
 # ## Heads, and the vocabulary
 #
@@ -386,7 +387,7 @@ draw.steps([[film[step] for film in films] for step in range(4)], caption="Left,
 #
 # **Goal.** Each rank has rows of q, k and v, each (L, d), at least one; `where` (L) says their places in the sequence, rising. Which places these are is the caller's choice. Return softmax(q·kᵀ/√d)·v for this rank's rows, over all rows whose place is not after their own. Forward only.
 #
-# **Budget.** To one neighbour n − 1 blocks: n − 1 messages, or n − 1 each of keys, values and places. Blocks may be padded to the longest. At most two blocks of others are alive at once, beside a rank's own. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, on either side of zero, thousands of places, one rank, many ranks, and float64. In a verdict, `places` says how they were given out.
+# **Budget.** To one neighbour n − 1 blocks: n − 1 messages, or n − 1 each of keys, values and places. Blocks may be padded. At most two blocks of others are alive at once, beside a rank's own. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, on either side of zero, thousands of places, one rank, many ranks, and float64.
 #
 # <details>
 # <summary>Hint: which block first?</summary>
@@ -440,7 +441,7 @@ check(ring_attention)
 # %% [markdown] id="14-305c77"
 # ## Who computes how much
 #
-# Give out the places in blocks, and the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. All wait for the slowest in each step. Two other ways: *zigzag*, where each rank has a block from the front and its mirror image from the back; and dealt out like cards, place p to rank p mod n. The cell plays 8 ranks and 64 rows each. A rank computes 0.1 µs for each pair of rows that see each other.
+# Give out the places in blocks, and the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. Two other ways: *zigzag*, where each rank has a block from the front and its mirror image from the back; and dealt out like cards, place p to rank p mod n. The cell plays 8 ranks and 64 rows each. A rank computes 0.1 µs for each pair of rows that see each other.
 
 # %% id="14-83a0c2"
 n, length = 8, 512
@@ -471,17 +472,16 @@ work = {name: [sum(pairs(mine, others) for others in places) for mine in places]
         for name, places in LAYOUTS.items()}
 print({name: f"{1e3 * job.seconds:.2f} ms" for name, job in jobs.items()})
 assert work["blocks"][-1] > 14 * work["blocks"][0] and len({*work["zigzag"]}) == 1
-draw.timeline(jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step.")
-
-# %% id="14-d417ce"
+display(draw.timeline(
+    jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step."))
 draw.timeline(jobs["zigzag"], caption="Zigzag: in every step all ranks compute equally long.")
 
 # %% [markdown] id="14-6a88f4"
-# Zigzag and dealt out take about half of the time of blocks, with the same work in total: nobody waits for a rank that has more to do. Dealt out is a little slower, because the ranks with later places have a few pairs more in every step.
+# Zigzag and dealt out take about half of the time of blocks, with the same work in total. Dealt out is a little slower: ranks with later places have a few pairs more in every step.
 #
 # ## Memory against length
 #
-# The point of the ring is memory. The next cell counts the bytes of keys, values and scores on one of 4 ranks: a ring with the blocks of two steps, beside all keys and values gathered. (No mask, for once.) Most of what it will count are scores: a rank's rows with all rows where keys are gathered, with one block in the ring.
+# The point of the ring is memory. The next cell counts the bytes of keys, values and scores on one of 4 ranks: a ring with the blocks of two steps, beside all keys and values gathered. Most of what it will count are scores.
 
 # %% id="14-73f557"
 def attend(is_ring, length, d=16):
@@ -518,7 +518,7 @@ draw.lines({name: (lengths, row) for name, row in peaks.items()}, "length", "byt
            exact=True, caption="Bytes alive at the peak on one of four ranks, by length.")
 
 # %% [markdown] id="14-598eca"
-# In the end both curves rise with the square of the length, because both make a whole matrix of scores for what they have, and the factor of about four between them is that matrix. A kernel like FlashAttention works in small tiles and never makes it. Then what remains are keys and values: of the whole sequence where they are gathered, of two blocks in the ring. That is the gain in practice.
+# Both curves rise with the square of the length: both make a matrix of scores, and the factor of about four is that matrix. A kernel like FlashAttention works in small tiles and never makes it. Then keys and values remain: of the whole sequence where they are gathered, of two blocks in the ring.
 #
 # ## Why it stays inside a node
 #
@@ -551,7 +551,7 @@ draw.lines({name: (counts[:len(row)], row) for name, row in times.items()}, "GPU
            "eight GPUs makes it faster, with InfiniBand soon hardly any more.")
 
 # %% [markdown] id="14-ce6521"
-# Across nodes, from eight GPUs on, more than half of the time is talking. That is why n is seldom larger than the number of GPUs in a node, and why data parallelism or pipelines, which talk less often, go across.
+# Across nodes, from eight GPUs on, more than half of the time is talking. So n is seldom larger than the number of GPUs in a node.
 #
 # ## In practice: parallelize_module
 #
@@ -597,7 +597,6 @@ def mixed():
 with expect(RankFailed):
     run(mixed, world_size=2)
 
-# %% id="14-9b4db5"
 def converted():
     model, mesh = cut_by_torch()
     x = DTensor.from_local(torch.ones(2, 32), mesh, [Replicate()])
@@ -606,25 +605,12 @@ def converted():
 print("mended:", run(converted, world_size=2).results)
 
 # %% [markdown] id="14-57569a"
-# Two more of PyTorch's own, by name: `loss_parallel` is the cross-entropy over a cut vocabulary, and `context_parallel` divides a sequence for attention. By default it gathers all keys and values once; only after `set_rotate_method("alltoall")` do they go round as in a ring. It needs GPUs, and by its own source it is a legacy interface.
-#
-# ## Where practice went: types for gradients
-#
-# A rank's tensor does not say whether its gradient still awaits a sum. [spmd_types](https://github.com/meta-pytorch/spmd_types) gives it a type that does, and checks a forward pass in one process: R, the same everywhere, gradient awaits a sum; I, the same everywhere, gradient as well; V, different on each rank; P, awaits a sum itself. f is I → R, and g is P → I. The course does not install it; its commit 6dbe9e2 said of this:
-#
-# | wrong MLP | spmd_types |
-# |---|---|
-# | f is missing, or the sum | refused |
-# | g sums again in backward | refused |
-# | gelu of parts of sums | refused |
-# | b2 is added on every rank | refused if b2 is declared I; passes if R |
-#
-# A type declared wrongly hides a bug that a comparison with one process shows.
+# Two more of PyTorch's own, by name: `loss_parallel` is the cross-entropy over a cut vocabulary, and `context_parallel` divides a sequence for attention. By default it gathers all keys and values once; only after `set_rotate_method("alltoall")` do they go round as in a ring. It needs GPUs.
 #
 # ## Roads not taken
 #
+# * **Types for gradients.** [spmd_types](https://github.com/meta-pytorch/spmd_types) gives a tensor a type that says whether its gradient still awaits a sum, and refuses a missing f or a second sum before anything runs.
 # * **Sequence parallelism.** Between the layers each rank keeps some rows: g becomes a reduce_scatter and f an all_gather. The bytes are the same.
-# * **Backward of ring attention.** Gradients of keys and values travel round with them.
 #
 # ## What you can do now
 #
