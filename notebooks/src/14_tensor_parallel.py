@@ -25,7 +25,6 @@
 # %% id="14-bc43f4"
 import torch
 import torch.distributed as dist
-from IPython.display import display
 from torch import Tensor, nn
 from torch.nn import functional as F
 from course_lib import (Network, RankFailed, check, compare_gradients, compute, count_memory, draw,
@@ -472,8 +471,9 @@ work = {name: [sum(pairs(mine, others) for others in places) for mine in places]
         for name, places in LAYOUTS.items()}
 print({name: f"{1e3 * job.seconds:.2f} ms" for name, job in jobs.items()})
 assert work["blocks"][-1] > 14 * work["blocks"][0] and len({*work["zigzag"]}) == 1
-display(draw.timeline(
-    jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step."))
+draw.timeline(jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step.")
+
+# %% id="14-d417ce"
 draw.timeline(jobs["zigzag"], caption="Zigzag: in every step all ranks compute equally long.")
 
 # %% [markdown] id="14-6a88f4"
@@ -597,6 +597,7 @@ def mixed():
 with expect(RankFailed):
     run(mixed, world_size=2)
 
+# %% id="14-9b4db5"
 def converted():
     model, mesh = cut_by_torch()
     x = DTensor.from_local(torch.ones(2, 32), mesh, [Replicate()])
