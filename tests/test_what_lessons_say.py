@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.flight_recorder import fr_trace
 from torch.distributed.flight_recorder.components.config_manager import JobConfig
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -30,10 +31,10 @@ SOLVED = ROOT / "notebooks" / "solutions"
 LESSONS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks" / "src").glob("*.py"))}
 
 
-def played(lesson: str, *ids: str) -> dict:
-    """The names that these cells of a lesson define, run here."""
+def played(lesson: str, *ids: str, **given: object) -> dict:
+    """The names that these cells of a lesson define, run here; others are ``given``."""
     cells = {cell.id: cell for cell in read_lesson(LESSONS[lesson]).cells}
-    names: dict = {"__name__": "__main__"}
+    names: dict = {"__name__": "__main__", **given}
     for id in ids:
         exec(compile(cells[id].text, f"<{id}>", "exec"), names)
     return names
@@ -283,10 +284,13 @@ def test_10_in_float32_the_variance_from_sums_can_be_negative():
 
 
 def test_13_a_gather_of_fully_shard_waits_for_the_layer_three_before_it():
-    names = played(
-        "13", "13-b6b16d", "13-5db4f4", "13-327ff3", "13-f46b2d", "13-c7e552", "13-843fc6"
-    )
-    trace = names["gpus"](names["busy_tower"], names["in_layers"], 1).trace
+    def in_layers(model):
+        for part in [*model, model]:
+            fully_shard(part)
+        return model
+
+    names = played("13", "13-b6b16d", "13-5db4f4", "13-843fc6", in_layers=in_layers)
+    trace = names["gpus"](names["busy_tower"], in_layers, 1).trace
     begins = [call.issued for call in trace.of(0) if call.op == "all_gather_single"]
     done = [span.end for span in trace.spans if (span.rank, span.name) == (0, "compute")]
     assert [begins[4], begins[5]] == pytest.approx([done[1], done[2]], abs=1e-6)
