@@ -194,7 +194,7 @@ def parallel_mlp(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> T
 
 # %% exercise="parallel_mlp" role="try"
 def my_gradients():
-    p, x = parts(dist.get_rank(), dist.get_world_size()), images[:4, :32].clone().requires_grad_()
+    p, x = parts(dist.get_rank(), dist.get_world_size()), images[:4, :32].requires_grad_()
     given = {"x": x} | {name: p[name] for name in ("w1", "b1", "w2", "b2")}
     loss = parallel_mlp(*given.values()).square().sum()
     return dict(zip(given, torch.autograd.grad(loss, given.values()), strict=True))
