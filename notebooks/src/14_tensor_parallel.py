@@ -546,7 +546,7 @@ for name, row in times.items():
     print(f"{name:<11}", *(f"{t:6.1f} ms" for t in row))
 assert times["InfiniBand"][3] > 2 * times["InfiniBand"][0] / 8 > times["NVLink"][3]
 draw.lines({name: (counts[:len(row)], row) for name, row in times.items()}, "GPUs", "ms",
-           loglog=True, exact=True, caption="A layer cut into n parts: with NVLink each of a node's "
+           loglog=True, exact=True, caption="A layer cut into n parts: on NVLink each of a node's "
            "eight GPUs makes it faster, with InfiniBand soon hardly any more.")
 
 # %% [markdown] id="14-ce6521"
