@@ -29,10 +29,11 @@ SUMS = "reduce", "gather", "all_to_all", "send"  # calls of which a sum can be m
 
 
 def carried(play: Play, rank: int, *ops: str) -> list[Event]:
-    """This rank's calls that may carry gradients, in their dtype: metrics may travel in another.
-    DDP broadcasts weights when it is made."""
-    mine = (e for e in play.trace.of(rank) if e.dtype == play.case.dtype)
-    return [e for e in mine if any(op in e.op for op in ops)]
+    """This rank's calls that may carry gradients: those in their dtype, if there are any, as
+    metrics may travel in another. DDP broadcasts weights when it is made."""
+    mine = [e for e in play.trace.of(rank) if any(op in e.op for op in ops)]
+    floats = [e for e in mine if str(e.dtype).startswith(("float", "bfloat"))]
+    return [e for e in floats if e.dtype == play.case.dtype] or floats
 
 
 def in_numbers(calls: list[Event]) -> int:
