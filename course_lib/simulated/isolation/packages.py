@@ -16,6 +16,7 @@ keeps a registry of its classes, one rank would otherwise lose what another one 
 
 from __future__ import annotations
 
+import builtins
 import importlib.abc
 import sys
 from collections import OrderedDict, defaultdict, deque
@@ -38,6 +39,7 @@ _ASKS = {"get_rank", "get_node_local_rank", "environ", "getenv", "new_group"}
 _DICTS = (dict, defaultdict, OrderedDict)
 _ITEMS = (*_DICTS, list, set, deque)
 _PASSING = {"__warningregistry__", "__signature__"}  # names that Python itself binds
+_BUILTINS = vars(builtins)
 _known: set[str] = set()  # modules whose source has been read, or need not be
 _know_ranks: set[str] = set()  # packages
 _own: dict[int, tuple[Any, set[str]]] = {}  # what executions have changed: a place, and its names
@@ -93,6 +95,8 @@ def _holds_places(kind: type) -> bool:
 
 
 def _is_place(value: Any) -> bool:
+    if value is _BUILTINS:  # every module has it among its globals, and it is nobody's
+        return False
     if isinstance(value, FunctionType):  # one package may leave a note on another one's
         return _package(value.__module__) not in _NOT_ASKED
     if isinstance(value, (type, _lru_cache_wrapper)):
