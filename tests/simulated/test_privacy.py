@@ -20,6 +20,8 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils import benchmark as torch_benchmark
 
 from course_lib import CourseError, RankFailed, compute, device, run, span
@@ -400,3 +402,15 @@ def test_a_stream_that_a_rank_kept_is_silent_when_it_goes():
     pages = private._Pages(closed)
     closed.close()
     pages.close()
+
+
+def test_no_rank_leaves_the_module_behind_whose_forward_it_was_in():
+    """torch.compile would take the caller's functions for parts of that module."""
+
+    def forward():
+        layer = nn.Linear(2, 2)
+        layer.register_forward_hook(lambda *_: time.sleep(1e-3 * dist.get_rank()))
+        DistributedDataParallel(layer)(torch.ones(1, 2))
+
+    simulate(forward, world_size=3)
+    assert DistributedDataParallel._active_ddp_module is None

@@ -30,6 +30,7 @@ import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before a
 from torch import overrides
 from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _python_dispatch as dispatching
 
 from course_lib.versions import old_torch
@@ -243,6 +244,12 @@ _SETTINGS: list[tuple[Callable[..., Any], Callable[[], list[Any]]]] = [
     ),
     (vars(torch._tensor_str.PRINT_OPTS).update, lambda: [dict(vars(torch._tensor_str.PRINT_OPTS))]),
     (os.chdir, _folder),
+    # In which module's forward a rank is: torch.compile asks, and a rank that is put to sleep in
+    # there would leave its own behind.
+    (
+        lambda module: setattr(DistributedDataParallel, "_active_ddp_module", module),
+        lambda: [DistributedDataParallel._active_ddp_module],
+    ),
 ]
 
 
