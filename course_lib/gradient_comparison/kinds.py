@@ -214,7 +214,7 @@ def other_part(it: Compared) -> str:
                 break
         else:
             return ""
-        if other != rank:
+        if rank != other:
             rows.append(f"rank {rank} has the part of rank {other}")
     return ", ".join(rows)
 
