@@ -10,12 +10,14 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from course_lib.checks.exercise import Diagnosis, Exercise, Mistake, Play, Right, declare
-from course_lib.checks.usual_diagnoses import OfPlay, found, gravest
+from course_check.exercise import Diagnosis, Exercise, Mistake, Play, Right
+from course_check.usual_diagnoses import OfPlay, found, gravest
 
 Knobs = dict[str, Any]
 Ways = Knobs | list[Knobs]
 Mistakes = dict[str, Ways]
+
+declared: dict[str, Exercise] = {}  # by the name of its function
 
 
 def several(ways: Ways) -> list[Knobs]:
@@ -50,7 +52,8 @@ def exercise(
         for id, hint in hints.items()
         if id in seen or id not in made
     ]
-    return declare(Exercise(number, name, right, **fields))
+    made_of_it = declared[name] = Exercise(number, name, right, **fields)
+    return made_of_it
 
 
 def each(**values: Iterable) -> list[Knobs]:

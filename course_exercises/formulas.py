@@ -19,11 +19,11 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
+from course_check.cases import Case
+from course_check.compare import real
+from course_check.exercise import Exercise, Play
+from course_check.rules import without_a_word
 from course_exercises.declare import Knobs, Mistakes, exercise, several
-from course_lib.checks.cases import Case
-from course_lib.checks.compare import real
-from course_lib.checks.exercise import Exercise, Play
-from course_lib.checks.rules import without_a_word
 
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]

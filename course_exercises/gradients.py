@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
 
+from course_check.exercise import Play
+from course_check.harness.seen import Seen
 from course_exercises.declare import Mistakes
-from course_lib.beside.seen import Seen
+from course_exercises.drivers.driven import PASSES
+from course_lib.trace import Event
 
 MISSING = "without gradient"  # the name of an option
 
@@ -70,3 +73,11 @@ def broadcast(given: list[tuple], averages: bool = False) -> None:
         sent = mean if averages else column[src].clone()
         for t in column:
             t.copy_(sent)
+
+
+def passes(play: Play) -> Iterator[tuple[int, str, list[Event]]]:
+    """The calls of each rank's "forward" and "backward" pass, where its argument marks them."""
+    for one in play.trace.spans:
+        if one.name in PASSES:
+            calls = [e for e in play.trace.of(one.rank) if one.start <= e.issued <= one.end]
+            yield one.rank, one.name.split()[0], calls

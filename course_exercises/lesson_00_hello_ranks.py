@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
+from course_check.cases import Case, chunked, crowd, rows
+from course_check.exercise import Play
+from course_check.rules import without_a_word
 from course_exercises.declare import exercise
-from course_lib.checks.cases import Case, chunked, crowd, rows
-from course_lib.checks.exercise import Play
-from course_lib.checks.rules import without_a_word
 
 
 def blocks(given: list[tuple]) -> list[range]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from course_check.cases import Case, cases, crowd, hostile, rows, tensor
+from course_check.compare import ANYTHING
+from course_check.exercise import Finding, Play
+from course_check.rules import no_collectives
+from course_check.usual_diagnoses import OfPlay, all_wait_in, only
 from course_exercises.declare import exercise, marked
-from course_lib.checks.cases import Case, cases, crowd, hostile, rows, tensor
-from course_lib.checks.compare import ANYTHING
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import no_collectives
-from course_lib.checks.usual_diagnoses import OfPlay, all_wait_in, only
 from course_lib.context import compute, current
 from course_lib.errors import Deadlock
 

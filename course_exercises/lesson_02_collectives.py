@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_check import rules
+from course_check.cases import Case, crowd, hostile, rows, tensor
+from course_check.compare import same
+from course_check.exercise import Play
+from course_check.usual_diagnoses import UNTOUCHED, found
 from course_exercises import whole_tensors
 from course_exercises.declare import exercise
-from course_lib.checks import rules
-from course_lib.checks.cases import Case, crowd, hostile, rows, tensor
-from course_lib.checks.compare import same
-from course_lib.checks.exercise import Play
-from course_lib.checks.usual_diagnoses import UNTOUCHED, found
 
 # ---- 02.1 my_broadcast ---------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_check import rules
+from course_check.cases import Case, chunked, crowd, hostile, rows, tensor
+from course_check.compare import same
+from course_check.exercise import Finding, Play
+from course_check.harness.seen import Seen
 from course_exercises.declare import each, exercise
 from course_exercises.formulas import formula, networks, nothing_on_the_way
-from course_lib.beside.seen import Seen
-from course_lib.checks import rules
-from course_lib.checks.cases import Case, chunked, crowd, hostile, rows, tensor
-from course_lib.checks.compare import same
-from course_lib.checks.exercise import Finding, Play
 
 
 def cut_up(case: Case) -> set[str]:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_check.cases import Case, crowd
 from course_exercises import gradients
 from course_exercises.declare import exercise, unequal
 from course_exercises.gradients import MISSING, state
 from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model
-from course_lib.checks.cases import Case, crowd
 
 
 def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:

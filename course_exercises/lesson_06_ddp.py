@@ -15,13 +15,13 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 from torch.utils.data import DistributedSampler, TensorDataset
 
+from course_check.cases import Case, chunked, crowd, drawn, rows
+from course_check.compare import same
+from course_check.exercise import Finding, Play
+from course_check.usual_diagnoses import OfPlay, found, only
 from course_exercises.declare import Mistakes, each, exercise
 from course_exercises.gradients import broadcast
 from course_exercises.models import SAMPLES, WORDS, batches, model
-from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
-from course_lib.checks.compare import same
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.usual_diagnoses import OfPlay, found, only
 from course_lib.trace import Event
 
 CLOSE = 1e-4

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from course_check import rules
+from course_check.cases import SLOW, Case, cases, crowd, rows, tensor
+from course_check.exercise import Finding, Play
+from course_check.harness.seen import Seen
+from course_check.rules import without_a_word
+from course_check.usual_diagnoses import OfPlay, found, says
 from course_exercises.declare import each, exercise, over_budget
-from course_lib.beside.seen import Seen
-from course_lib.checks import rules
-from course_lib.checks.cases import SLOW, Case, cases, crowd, rows, tensor
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import without_a_word
-from course_lib.checks.usual_diagnoses import OfPlay, found, says
-from course_lib.simulated import Network
-from course_lib.simulated.costs import textbook_seconds
+from course_sim import Network
+from course_sim.costs import textbook_seconds
 
 LAUNCH = 5e-6  # seconds of the host for each call
 USUAL = Network()

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from course_check.cases import Case, crowd, hostile, lay_out, rows, tensor
+from course_check.exercise import Finding, Play
+from course_check.harness.answer import group_of
+from course_check.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most
+from course_check.usual_diagnoses import OfPlay, only, says
 from course_exercises.declare import apart_in_new_group, each, exercise, over_budget
 from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
-from course_lib.beside.in_rank import group_of
-from course_lib.checks.cases import Case, crowd, hostile, lay_out, rows, tensor
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import bytes_at_most, bytes_in_total_at_least, sends_at_most
-from course_lib.checks.usual_diagnoses import OfPlay, only, says
 
 # ---- 08.1 grid_groups ----------------------------------------------------------------------------
 

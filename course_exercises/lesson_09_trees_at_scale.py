@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
+from course_check import rules
+from course_check.cases import Case, both_regimes, chunked, crowd, hostile, rows, tensor
+from course_check.compare import same
+from course_check.exercise import Finding, Play, Rule
+from course_check.usual_diagnoses import found, only
 from course_exercises.declare import apart_in_new_group, each, exercise, marked
 from course_exercises.formulas import NOTHING_TO_SEND, networks, nothing_on_the_way
 from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
-from course_lib.checks import rules
-from course_lib.checks.cases import Case, both_regimes, chunked, crowd, hostile, rows, tensor
-from course_lib.checks.compare import same
-from course_lib.checks.exercise import Finding, Play, Rule
-from course_lib.checks.usual_diagnoses import found, only
 
 
 def size(play: Play) -> int:

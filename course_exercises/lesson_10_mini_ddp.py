@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from course_check.cases import Case, crowd, drawn, rows
+from course_check.exercise import Finding, Play
+from course_check.rules import between_barriers
+from course_check.usual_diagnoses import found, only, says
 from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked, over_budget, unequal
+from course_exercises.drivers.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
+from course_exercises.gradients import passes
 from course_exercises.models import WORDS, model
-from course_lib.beside.driven import BACKWARD, FORWARD, REDUCES, BothWays, Net, Training
-from course_lib.checks.cases import Case, crowd, drawn, rows
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import between_barriers, passes
-from course_lib.checks.usual_diagnoses import found, only, says
 from course_lib.trace import Event
 
 

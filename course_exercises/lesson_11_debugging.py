@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_check.cases import Case, crowd
+from course_check.exercise import Finding, Play
+from course_check.usual_diagnoses import found, says
 from course_exercises.declare import each, exercise, marked
+from course_exercises.drivers.driven import Salted
+from course_exercises.drivers.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
 from course_exercises.models import WORDS, model
-from course_lib.beside.driven import Salted
-from course_lib.beside.suspect import BEFORE, FAILS, NEVER, PASSES, RIGHT, WRONG, Suspect
-from course_lib.checks.cases import Case, crowd
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.usual_diagnoses import found, says
 from course_lib.errors import CourseError, Deadlock, RankFailed
 
 # ---- 11.1 test_all_reduce ------------------------------------------------------------------------

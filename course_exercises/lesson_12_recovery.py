@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
+from course_check.cases import Case, chunked, crowd, drawn, rows
+from course_check.compare import ANYTHING
+from course_check.exercise import Finding, Play, untouched
+from course_check.rules import without_a_word
+from course_check.usual_diagnoses import says
 from course_exercises.declare import each, exercise, marked
-from course_lib.beside.deaths import HERE, Saves
-from course_lib.beside.resumed import Job, Resumed, ends, seed
-from course_lib.checks.cases import Case, chunked, crowd, drawn, rows
-from course_lib.checks.compare import ANYTHING
-from course_lib.checks.exercise import Finding, Play, untouched
-from course_lib.checks.rules import without_a_word
-from course_lib.checks.usual_diagnoses import says
+from course_exercises.drivers.deaths import HERE, LIVES, Saves
+from course_exercises.drivers.resumed import Job, Resumed, ends, seed
 
 # ---- 12.1 Checkpoint -----------------------------------------------------------------------------
 
@@ -192,7 +192,7 @@ exercise(
     untouched,
     inputs=states,
     in_ranks=False,
-    has_lives=True,
+    lives=LIVES,
     free=["left", "returned"],
     special=lambda case: {case.options["with"]},
     core=stories(HERE, BEFORE, NEVER),

@@ -15,19 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from course_check import rules
+from course_check.cases import Case, crowd, drawn, rows, tensor
+from course_check.compare import ANYTHING, COUNTED, same
+from course_check.exercise import Finding, Play
+from course_check.usual_diagnoses import found, only, says
 from course_exercises import gradients
 from course_exercises.declare import each, exercise, marked, over_budget
-from course_lib.beside.driven import BothWays
-from course_lib.beside.sharded import ALL_ZERO, Clipping, Layers, Optimizing
-from course_lib.checks import rules
-from course_lib.checks.cases import Case, crowd, drawn, rows, tensor
-from course_lib.checks.compare import ANYTHING, COUNTED, same
-from course_lib.checks.exercise import Finding, Play
-from course_lib.checks.rules import passes
-from course_lib.checks.usual_diagnoses import found, only, says
+from course_exercises.drivers.driven import BothWays
+from course_exercises.drivers.sharded import ALL_ZERO, Clipping, Layers, Optimizing
+from course_exercises.gradients import passes
 from course_lib.errors import Mismatch
-from course_lib.simulated.costs import textbook_seconds
 from course_lib.trace import Event, Span
+from course_sim.costs import textbook_seconds
 
 LAUNCH = 5e-6  # seconds of a modelled GPU's host for each call
 

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from course_check.cases import Case, drawn
+from course_check.cases import rows as cases
+from course_check.compare import COUNTED
+from course_check.exercise import Finding, Play, Rule
+from course_check.rules import bytes_at_most, peaks_at, sends_at_most
+from course_check.usual_diagnoses import OfPlay
 from course_exercises.declare import Knobs, each, exercise, marked, over_budget
-from course_lib.beside.driven import AT_PEAK, BothWays
-from course_lib.checks.cases import Case, drawn
-from course_lib.checks.cases import rows as cases
-from course_lib.checks.compare import COUNTED
-from course_lib.checks.exercise import Finding, Play, Rule
-from course_lib.checks.rules import bytes_at_most, passes, peaks_at, sends_at_most
-from course_lib.checks.usual_diagnoses import OfPlay
-from course_lib.gradient_comparison import compare_gradients
+from course_exercises.drivers.driven import AT_PEAK, BothWays
+from course_exercises.gradients import passes
 from course_lib.trace import Event
+from course_tools.gradient_comparison import compare_gradients
 
 UNEVEN = "parts of unequal size"
 

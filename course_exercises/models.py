@@ -11,8 +11,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from course_lib.beside.counts import Counts
-from course_lib.checks.cases import Case
+from course_check.cases import Case
+from course_exercises.drivers.counts import Counts
 
 BUFFERS = (
     "Running means and counters are tensors of a model, too; some are integers, and some are not "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from course_check.cases import Case, crowd, hostile, rows
+from course_check.compare import ANYTHING
 from course_exercises.declare import marked
-from course_lib.checks.cases import Case, crowd, hostile, rows
-from course_lib.checks.compare import ANYTHING
 
 
 def worlds_and_lengths(case: Case) -> set[str]:

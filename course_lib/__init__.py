@@ -12,16 +12,16 @@ from typing import Any
 
 from course_lib.versions import old_python
 
-# Everything public, by the module that has it. Each is imported when it is first used, so that
-# ``import course_lib`` brings no matplotlib and no torchvision, and ``python -m course_lib doctor``
-# can say what is wrong with a torch that does not import.
+# Everything public, by the module that has it, here or in a package that uses this one: the first
+# of the three arrows that point upward (CONTRIBUTING.md). Each module is imported when one of its
+# names is first used, so that ``import course_lib`` brings no matplotlib and no torchvision, and
+# ``python -m course_lib doctor`` can say what is wrong with a torch that does not import.
 _PUBLIC = {
-    "beside.memory": ("count_memory",),
-    "checks": ("check",),
-    "context": ("compute", "device", "span"),
-    "data": ("load_digits",),
-    "draw": ("draw",),
-    "errors": (
+    "course_exercises.catalogue": ("check",),
+    "course_lib.context": ("compute", "device", "span"),
+    "course_lib.data": ("load_digits",),
+    "course_lib.draw": ("draw",),
+    "course_lib.errors": (
         "CheckFailed",
         "CourseError",
         "Deadlock",
@@ -32,10 +32,11 @@ _PUBLIC = {
         "RankFailed",
         "expect",
     ),
-    "gradient_comparison": ("compare_gradients", "gradients"),
-    "ranks": ("run",),
-    "simulated": ("Network", "simulate"),
-    "trace": ("Event", "Run", "Span", "Trace"),
+    "course_lib.launching": ("run",),
+    "course_lib.trace": ("Event", "Run", "Span", "Trace"),
+    "course_sim": ("Network", "simulate"),
+    "course_tools.count_memory": ("count_memory",),
+    "course_tools.gradient_comparison": ("compare_gradients", "gradients"),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
@@ -47,7 +48,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'course_lib' has no attribute {name!r}")
     if problem := old_python():
         raise ImportError(problem)
-    module = importlib.import_module(f"course_lib.{_HOME[name]}")
+    module = importlib.import_module(_HOME[name])
     return module if name == "draw" else getattr(module, name)
 
 

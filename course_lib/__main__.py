@@ -1,34 +1,87 @@
-"""The command line: python -m course_lib COMMAND. Each command's module is imported when called.
+"""The command line: python -m course_lib COMMAND.
 
-A module's ``main`` takes the parsed arguments and returns the exit code; it raises CourseError or
-ValueError with one clear line where it was asked for something impossible.
+Each command lives in a package that uses this one, and is imported when it is called: the second of
+the three arrows that point upward (CONTRIBUTING.md). A command's ``main`` takes the parsed
+arguments and returns the exit code; it raises CourseError or ValueError with one clear line if it
+was asked for something impossible.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from course_lib.versions import not_installed, old_python
+from course_lib.versions import PACKAGES, not_installed, old_python
 
-MODULES = {
-    "doctor": "course_lib.doctor",
-    "watch": "course_lib.watch.cli",
-    "check": "course_lib.checks.cli",
-    "update": "course_lib.copies.update",
-    "progress": "course_lib.copies.progress",
-    "build": "course_staff.manifest",  # the lessons, and then what they are worth
-    "grade": "course_staff.grading.grade",
-    "release": "course_staff.authoring.release",
+# ---- the commands -------------------------------------------------------------------------------
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    from course_tools.doctor import main
+
+    return main(args)
+
+
+def run_check(args: argparse.Namespace) -> int:
+    from course_check.check_command import main
+    from course_exercises.catalogue import find
+
+    return main(args, find)
+
+
+def run_update(args: argparse.Namespace) -> int:
+    from course_check.copies.update import main
+
+    return main(args)
+
+
+def run_progress(args: argparse.Namespace) -> int:
+    from course_check.copies.progress import main
+
+    return main(args)
+
+
+def run_watch(words: Sequence[str]) -> int:
+    from course_tools.watch.watch_command import main
+
+    return main(words)
+
+
+def run_build(args: argparse.Namespace) -> int:
+    from course_staff.manifest import main  # builds the lessons, and then what they are worth
+
+    return main(args)
+
+
+def run_grade(args: argparse.Namespace) -> int:
+    from course_staff.grading.grade import main
+
+    return main(args)
+
+
+def run_release(args: argparse.Namespace) -> int:
+    from course_staff.authoring.release import main
+
+    return main(args)
+
+
+COMMANDS = {
+    "doctor": run_doctor,
+    "check": run_check,
+    "update": run_update,
+    "progress": run_progress,
+    "build": run_build,
+    "grade": run_grade,
+    "release": run_release,
 }
+FOR_STAFF = ("build", "grade", "release")
 
 
-PACKAGES = ("course_lib", "course_exercises", "course_staff")
+# ---- what is typed -------------------------------------------------------------------------------
 
 
 class _Parser(argparse.ArgumentParser):
@@ -100,8 +153,7 @@ def _staff_is_here() -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
-    for_staff = MODULES.get("".join(words[:1]), "").startswith("course_staff.")
-    if for_staff and not _staff_is_here():
+    if words and words[0] in FOR_STAFF and not _staff_is_here():
         print(
             f"python -m course_lib {words[0]}: for instructors; it needs the whole course: run it "
             "in a clone of its repository",
@@ -110,12 +162,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         if words[:1] == ["watch"]:  # what follows may be a script's own
-            return int(importlib.import_module(MODULES["watch"]).main(words[1:]))
+            return run_watch(words[1:])
         args = parser().parse_args(words)
         if args.command != "doctor" and (problem := old_python()):
             print(problem, file=sys.stderr)
             return 2
-        code = int(importlib.import_module(MODULES[args.command]).main(args))
+        code = COMMANDS[args.command](args)
         sys.stdout.flush()  # here, where a reader that has gone can still be answered
         return code
     except KeyboardInterrupt:

@@ -20,10 +20,10 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from course_lib.trace import Line
+from course_lib.versions import PACKAGES
 
 _HOUSE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_HOUSES = ("course_lib", "course_exercises", "course_staff")
-_OURS = tuple(os.path.join(_HOUSE, name, "") for name in _HOUSES)
+_OURS = tuple(os.path.join(_HOUSE, name, "") for name in PACKAGES)
 _PYTHON = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.__file__) + os.sep)
 # Where pip installs: into an environment, the system, or a home directory (pip install --user).
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
@@ -35,7 +35,7 @@ _GENERATED = (
     "<__array_function__ ",
     "<decorator-",
 )
-_NEVER_CLAIMED = {"torch", *_HOUSES, "__main__", *sys.stdlib_module_names}
+_NEVER_CLAIMED = {"torch", *PACKAGES, "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
 _claimed = "\0"  # no path has this character
 

@@ -7,6 +7,10 @@ with nothing that Python 3.10 lacks.
 import sys
 from pathlib import Path
 
+# The course's own packages: what learners get, and what makes and grades the course.
+FOR_LEARNERS = ("course_lib", "course_sim", "course_check", "course_tools", "course_exercises")
+PACKAGES = (*FOR_LEARNERS, "course_staff")
+
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 15)
 UPGRADE = "pip install --upgrade torch torchvision, then start a new kernel"

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from course_lib.checks.exercise import exercises
-from course_lib.copies.folders import Folders, LessonError, replace_file
-from course_lib.copies.notebook import fingerprint, to_text
+from course_check.copies.folders import Folders, LessonError, replace_file
+from course_check.copies.notebook import fingerprint, to_text
+from course_exercises.catalogue import exercises
 from course_staff.authoring import build as building
 from course_staff.authoring.copies import learner_copy, version_of
 from course_staff.authoring.lesson import Lesson

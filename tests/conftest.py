@@ -17,7 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from course_lib.ranks import standing
+from course_lib.recording import stuck_ranks as standing
 
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # see nbval_run.py
 

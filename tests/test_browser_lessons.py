@@ -11,9 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course_check.copies.folders import Folders
 from course_lib import draw
 from course_lib.__main__ import main as run_command
-from course_lib.copies.folders import Folders
 
 ROOT = Path(__file__).resolve().parents[1]
 COURSE = Folders(ROOT)

@@ -19,9 +19,9 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Adam
 
+from course_check.rules import peaks_at, rests_at
 from course_lib import count_memory, draw, run, simulate, span
-from course_lib.beside.memory import MemoryCounter, reading
-from course_lib.checks.rules import peaks_at, rests_at
+from course_tools.count_memory import MemoryCounter, reading
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 
 import course_lib
-from course_lib import CourseError, doctor, pickling, user_code
-from course_lib.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main, modes
-from course_lib.simulated import records
+from course_lib import CourseError, pickling, user_code
+from course_sim import records
+from course_tools import doctor
+from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main, modes
 
 ROOT = Path(__file__).resolve().parents[1]
 BY_NAME = {question.name: question for question in QUESTIONS}

@@ -13,9 +13,10 @@ import pytest
 import zoo
 
 import course_exercises
+from course_check.exercise import Diagnosis
+from course_check.usual_diagnoses import gravest
+from course_exercises.catalogue import exercises, find
 from course_lib.__main__ import main
-from course_lib.checks import exercise
-from course_lib.checks.usual_diagnoses import gravest
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(course_exercises.INDEX)
@@ -47,18 +48,17 @@ def test_the_index_names_every_file_with_exercises() -> None:
 def test_a_lesson_declares_what_the_index_says_and_imports_no_other(
     lesson: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exercise.exercises()  # all are there again afterwards
+    exercises()  # all are there again afterwards
     for name in [name for name in sys.modules if name.startswith("course_exercises.")]:
         monkeypatch.delitem(sys.modules, name)
-    declared: dict[str, exercise.Exercise] = {}
-    monkeypatch.setattr(exercise, "_declared", declared)
     importlib.import_module(f"course_exercises.{lesson}")
+    declared = sys.modules["course_exercises.declare"].declared
     assert sorted(declared) == sorted(course_exercises.INDEX[lesson])
     assert {known.number[:2] for known in declared.values()} == {lesson[7:9]}
     assert [name for name in LESSONS if f"course_exercises.{name}" in sys.modules] == [lesson]
 
 
-def is_named_as_a_finding(diagnosis: exercise.Diagnosis) -> bool:
+def is_named_as_a_finding(diagnosis: Diagnosis) -> bool:
     return getattr(diagnosis.when, "__qualname__", "").startswith(f"{gravest.__name__}.")
 
 
@@ -66,9 +66,9 @@ def is_named_as_a_finding(diagnosis: exercise.Diagnosis) -> bool:
 def test_a_hint_without_a_mistake_is_named_as_a_finding_is(lesson: str) -> None:
     """Of others nobody would ever hear: their names stand in the table of hints alone."""
     source = (ROOT / "course_exercises" / f"{lesson}.py").read_text()
-    rules = "".join(p.read_text() for p in (ROOT / "course_lib" / "checks").glob("*.py"))
+    rules = "".join(p.read_text() for p in (ROOT / "course_check").glob("*.py"))
     for name in course_exercises.INDEX[lesson]:
-        named = (d for d in exercise.find(name).diagnoses if is_named_as_a_finding(d))
+        named = (d for d in find(name).diagnoses if is_named_as_a_finding(d))
         for hint in named:
             said = source.count(f'"{hint.id}"') + rules.count(f'"{hint.id}"')
             assert said > 1, f"{name}: nothing is found that is called {hint.id}"
@@ -77,7 +77,7 @@ def test_a_hint_without_a_mistake_is_named_as_a_finding_is(lesson: str) -> None:
 CHECKS = """
 import sys
 from course_lib.__main__ import main
-from course_lib.checks.exercise import exercises
+from course_exercises.catalogue import exercises
 print(*sorted(exercises()))
 sys.exit(main(["check", *sys.argv[1:]]))
 """

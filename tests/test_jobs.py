@@ -23,7 +23,7 @@ from torch.distributed.run import get_args_parser
 from course_lib import CourseError, run
 
 ROOT = Path(__file__).resolve().parents[1]
-JOBS = ROOT / "course_lib" / "jobs"
+JOBS = ROOT / "course_tools" / "jobs"
 SBATCH = (JOBS / "train.sbatch").read_text()
 SERVICE, JOB = yaml.safe_load_all((JOBS / "train.yaml").read_text())
 ENVIRONMENT = os.environ | {

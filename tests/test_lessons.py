@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbval_run import compare
 
-from course_lib.copies.folders import Folders
+from course_check.copies.folders import Folders
 from course_staff.authoring.build import LARGEST, drift, strangers
 from course_staff.authoring.source import read_lesson
 

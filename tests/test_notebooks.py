@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from nbval.plugin import get_sanitize_patterns
 from nbval_run import compare
 
+from course_check.copies.folders import Folders, LessonError, replace_file
+from course_check.copies.notebook import fingerprint, to_text
+from course_check.copies.update import merge, update
 from course_lib.__main__ import main as run_command
-from course_lib.copies.folders import Folders, LessonError, replace_file
-from course_lib.copies.notebook import fingerprint, to_text
-from course_lib.copies.update import merge, update
 from course_staff.authoring import build as building
 from course_staff.authoring.copies import learner_copy, solved_copy
 from course_staff.authoring.execute import clean_environment, clean_text, execute, read_rules

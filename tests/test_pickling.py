@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.attention import SDPBackend
 
+from course_check.harness.kept import Kept
 from course_lib import CourseError, Hazard, RankFailed, pickling, run, simulate, user_code
-from course_lib.beside.kept import Kept
 from course_lib.user_code import show_lines
 
 # Everything that a cell may define raises in its last line, each in a line of its own.

@@ -15,10 +15,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from course_check.copies.folders import Folders
+from course_check.copies.progress import LEGEND, MAP, NOTES, Map, record, recorded
+from course_check.copies.update import write_map
 from course_lib.__main__ import main as run_command
-from course_lib.copies.folders import Folders
-from course_lib.copies.progress import LEGEND, MAP, NOTES, Map, record, recorded
-from course_lib.copies.update import write_map
 from course_staff.authoring.execute import clean_environment, listening_in
 
 CORE = {"core": True, "budget": False, "sturdy": False}
@@ -184,7 +184,7 @@ def test_in_a_kernel_check_notes_its_verdict(course: Folders, root: Path, tmp_pa
 
 def test_to_note_and_to_show_needs_neither_torch_nor_jupyter():
     show = "print({'nbformat', 'torch'} & set(sys.modules))"
-    probe = f"import sys, course_lib.copies.progress\n{show}"
+    probe = f"import sys, course_check.copies.progress\n{show}"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
 

@@ -16,8 +16,8 @@ from torch.distributed import distributed_c10d as c10d
 import course_lib
 from course_lib import CourseError, run
 from course_lib.__main__ import main
-from course_lib.simulated.isolation import compat
 from course_lib.versions import OLDEST_PYTHON, OLDEST_TORCH, UPGRADE, old_torch
+from course_sim.isolation import compat
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = f"torch 2.15 or later is needed, and this is 2.9.1: {UPGRADE}"

@@ -170,7 +170,7 @@ def test_06_one_bucket_cannot_overlap_and_three_do():
 
 def test_06_the_change_to_ddp_names_the_device_three_times():
     """It is short enough to be read, and has what turns CPU code into GPU code."""
-    jobs = ROOT / "course_lib" / "jobs"
+    jobs = ROOT / "course_tools" / "jobs"
     before, after = ((jobs / f"{name}.py").read_text() for name in ("single", "ddp"))
     changes = difflib.ndiff(before.splitlines(), after.splitlines())
     added = [line for line in changes if line.startswith("+ ")]

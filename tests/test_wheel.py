@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from course_lib.versions import FOR_LEARNERS
 from course_staff.authoring.copies import badges, install_cell
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,10 +82,18 @@ class Place:
 
 def test_the_wheel_holds_what_lessons_need_and_no_answer_of_the_zoo(wheel: Path):
     names = set(zipfile.ZipFile(wheel).namelist())
-    needed = ("jobs/train.py", "jobs/train.yaml", "draw/stepper.js", "doctor.py", "checks/cli.py",
-              "digits/MNIST/raw/train-images-idx3-ubyte")  # fmt: skip
-    assert {f"course_lib/{name}" for name in needed} <= names
-    packages = ("course_lib/", "course_exercises/", "course_lib-")
+    needed = {
+        "course_lib/draw/stepper.js",
+        "course_lib/digits/MNIST/raw/train-images-idx3-ubyte",
+        "course_sim/README.md",
+        "course_check/check_command.py",
+        "course_tools/doctor.py",
+        "course_tools/jobs/train.py",
+        "course_tools/jobs/train.yaml",
+        "course_exercises/catalogue.py",
+    }
+    assert needed <= names
+    packages = (*(f"{name}/" for name in FOR_LEARNERS), "course_lib-")
     assert all(name.startswith(packages) for name in names)
     assert wheel.stat().st_size < 1_000_000
 
@@ -248,7 +257,7 @@ BARE = re.compile(
     r"\bpip3?\b.*\b(?:install|wheel|download)\b.*(?<![\w./{-])course[_-]lib(?![\w./}-])"
 )
 PLACES = ("*", ".ci/*", ".devcontainer/*", ".github/**/*", "docs/**/*", "tools/*")
-PLACES += ("course_lib/**/*", "notebooks/**/*", "tests/**/*")
+PLACES += ("course_*/**/*", "notebooks/**/*", "tests/**/*")
 
 
 def test_nothing_of_ours_asks_a_registry_for_our_name():

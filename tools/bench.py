@@ -29,13 +29,13 @@ import torch.distributed as dist
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from course_check.checking import verdict_on  # noqa: E402
+from course_check.harness.answer import Answer  # noqa: E402
+from course_exercises.catalogue import find  # noqa: E402
 from course_lib import Deadlock, compute, run, simulate  # noqa: E402
-from course_lib.beside.in_rank import Answer  # noqa: E402
-from course_lib.checks.checking import verdict_on  # noqa: E402
-from course_lib.checks.exercise import find  # noqa: E402
-from course_lib.ranks import recorder  # noqa: E402
-from course_lib.ranks.plan import Deadline  # noqa: E402
-from course_lib.ranks.standby import standby  # noqa: E402
+from course_lib.launching.plan import Deadline  # noqa: E402
+from course_lib.launching.standby import standby  # noqa: E402
+from course_lib.recording import recorder  # noqa: E402
 
 RANKS = 4
 

@@ -33,14 +33,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "course_lib" / "jobs")]
+sys.path[:0] = [str(ROOT), str(ROOT / "course_tools" / "jobs")]
 
+from course_check.exercise import Exercise  # noqa: E402
+from course_check.harness.answer import Answer, call_all  # noqa: E402
+from course_check.harness.kept import Kept, Unpacked  # noqa: E402
+from course_check.judge import judge  # noqa: E402
+from course_check.play import make, note_result  # noqa: E402
+from course_exercises.catalogue import find  # noqa: E402
 from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
-from course_lib.beside.in_rank import Answer, call_all  # noqa: E402
-from course_lib.beside.kept import Kept, Unpacked  # noqa: E402
-from course_lib.checks.exercise import Exercise, find  # noqa: E402
-from course_lib.checks.judge import judge  # noqa: E402
-from course_lib.checks.play import make, note_result  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
@@ -120,7 +121,7 @@ def moved(value: Any, where: torch.device) -> Any:
         return type(value)(moved(v, where) for v in value)
     if type(value) is dict:
         return {k: moved(v, where) for k, v in value.items()}
-    if hasattr(value, "use"):  # it will use the answer, see course_lib/beside/driven.py
+    if hasattr(value, "use"):  # it will use the answer, see course_exercises/drivers/driven.py
         vars(value).update(moved(vars(value), where))
     return value
 
@@ -390,7 +391,7 @@ def modelled(machine: Machine) -> Iterator[Item]:
 
 
 def digits() -> float:
-    """Runs in a rank: the training of course_lib/jobs/train.py; its accuracy on the test digits."""
+    """Runs in a rank: what course_tools/jobs/train.py trains; its accuracy on the test digits."""
     import train
     from torch.utils.data import DataLoader, DistributedSampler
 

@@ -34,7 +34,7 @@ PAGES = {  # what a link to a file of the repository leads to
     "docs/errors.md": "errors.md",
     "docs/gradients.md": "gradients.md",
     "course_staff/grading/README.md": "instructors.md",
-    "course_lib/simulated/README.md": "simulator.md",
+    "course_sim/README.md": "simulator.md",
 }
 SETTINGS = {
     "project": "Distributed training, taught by doing it",
@@ -51,7 +51,7 @@ SETTINGS = {
     "html_css_files": ["course.css"],
     "html_copy_source": False,
     "html_show_copyright": False,
-    "exclude_patterns": ["extra", "course_lib/**/*.md"],
+    "exclude_patterns": ["extra", "course_*/**/*.md"],
 }
 # Code has lines of up to 100 characters, and the theme's page has room for 90: the rest is margin.
 # On a narrow screen code and pictures keep their size, and scroll sideways within their box: lines
@@ -101,7 +101,7 @@ def write_source(source: Path) -> None:
         (source / folder).mkdir(parents=True)
     (source / "static" / "course.css").write_text(STYLE, encoding="utf-8")
     shutil.copytree(ROOT / "figures", source / "figures", ignore=shutil.ignore_patterns("*.py"))
-    shutil.copytree(ROOT / "course_lib" / "jobs", source / "course_lib" / "jobs")
+    shutil.copytree(ROOT / "course_tools" / "jobs", source / "course_tools" / "jobs")
     names = [path.stem for path in sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))]
     learners = source / "extra" / "learners"
     wheel = make_wheel(ROOT, learners).name
@@ -117,7 +117,7 @@ def write_source(source: Path) -> None:
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
         "gradients": read("docs/gradients.md").replace("../notebooks/", "lessons/"),
         "instructors": read("course_staff/grading/README.md"),
-        "simulator": read("course_lib/simulated/README.md"),
+        "simulator": read("course_sim/README.md"),
     }
     for name, text in pages.items():
         there = {*PAGES.values(), *(f"lessons/{name}.ipynb" for name in names)}

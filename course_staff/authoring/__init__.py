@@ -3,7 +3,7 @@
 notebooks/src/NN_name.py          what people write (the percent format)
           │  build
           ├─► notebooks/NN_name.ipynb             for learners: no solutions, no outputs
-          │        └ ─ ─ work/NN_name.ipynb       a learner's own copy: course_lib/copies makes it
+          │        └ ─ ─ work/NN_name.ipynb       a learner's own copy: course_check/copies makes it
           ├─► notebooks/solutions/NN_name.ipynb   solved and executed: what nbval compares
           └─► notebooks/manifest.json             what each exercise is worth: ../manifest.py
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from course_lib.copies.folders import Folders, LessonError, replace_file
-from course_lib.copies.notebook import fingerprint, to_text
+from course_check.copies.folders import Folders, LessonError, replace_file
+from course_check.copies.notebook import fingerprint, to_text
 from course_staff.authoring.copies import learner_copy, solved_copy
 from course_staff.authoring.execute import execute, read_rules, tidy
 from course_staff.authoring.lesson import Lesson

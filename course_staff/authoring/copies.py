@@ -35,8 +35,8 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from course_lib.copies.folders import replace_file
-from course_lib.copies.notebook import fingerprint, to_text
+from course_check.copies.folders import replace_file
+from course_check.copies.notebook import fingerprint, to_text
 from course_lib.versions import OLDEST_PYTHON
 from course_staff.authoring.lesson import Cell, Lesson
 

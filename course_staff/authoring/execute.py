@@ -17,7 +17,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 from traitlets.config import Config
 
-from course_lib.copies.folders import LessonError
+from course_check.copies.folders import LessonError
 
 CELL_SECONDS = 120
 _STORED = ("text/plain", "text/markdown", "text/latex", "text/html", "image/svg+xml", "image/png")

@@ -16,13 +16,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from course_lib.copies.folders import Folders, LessonError, replace_file
+from course_check.copies.folders import Folders, LessonError, replace_file
+from course_lib.versions import FOR_LEARNERS
 from course_staff import manifest
 from course_staff.authoring.build import chosen, drift
 from course_staff.authoring.copies import drop_dead_links, version_of
 from course_staff.authoring.lesson import Lesson
 from course_staff.authoring.source import read_lesson
-from course_staff.authoring.wheel import PACKAGES, make_wheel
+from course_staff.authoring.wheel import make_wheel
 
 LICENCES = ("LICENSE", "LICENSE-lessons", "CITATION.cff")
 PLAIN = ("requirements.txt", "pyproject.toml", ".gitignore", *LICENCES)
@@ -64,7 +65,7 @@ def write(folders: Folders, lessons: list[Lesson], out: Path) -> None:
     for name in (name for name in PLAIN if (root / name).exists()):
         shutil.copy(root / name, out / name)
     numbers = [lesson.name[:2] for lesson in lessons]
-    for package in PACKAGES:
+    for package in FOR_LEARNERS:
         _package(root / package, out / package, numbers)
     for name in ("AGENTS.md", "Makefile"):
         shutil.copy(TEMPLATES / name, out / name)

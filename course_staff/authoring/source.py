@@ -30,8 +30,8 @@ from collections.abc import Iterator
 from itertools import count, groupby
 from pathlib import Path
 
-from course_lib.copies.folders import LessonError
-from course_lib.copies.notebook import fingerprint
+from course_check.copies.folders import LessonError
+from course_check.copies.notebook import fingerprint
 from course_staff.authoring.lesson import Cell, Lesson
 
 _HEADER_LINE = re.compile(r"^(# %%(?: .*)?)$", re.M)

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from course_lib.copies.folders import LessonError
+from course_check.copies.folders import LessonError
+from course_lib.versions import FOR_LEARNERS
 
-PACKAGES = ("course_lib", "course_exercises")  # what learners get
 _FILES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 # As pip does without isolation: nothing is fetched. PyTorch has brought setuptools along.
 _BUILD = "import sys, setuptools.build_meta as made; made.build_wheel(sys.argv[1])"
@@ -25,7 +25,7 @@ def make_wheel(root: Path, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="wheel-") as scratch:
         tree, out = Path(scratch, "tree"), Path(scratch, "out")
         ignored = shutil.ignore_patterns("__pycache__")
-        for package in PACKAGES:
+        for package in FOR_LEARNERS:
             shutil.copytree(root / package, tree / package, ignore=ignored)
         for name in _FILES:
             if (root / name).exists():

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from course_lib.checks.namespace import binds
+from course_check.namespace import binds
 from course_staff.authoring.lesson import STUB
 from course_staff.manifest import Item, Manifest
 

@@ -12,10 +12,10 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+from course_check.compare import show
+from course_check.exercise import Exercise, Play
+from course_check.verdict import Verdict
 from course_lib import Event, Trace
-from course_lib.checks.compare import show
-from course_lib.checks.exercise import Exercise, Play
-from course_lib.checks.verdict import Verdict
 from course_lib.errors import Blocked
 
 MOST_EVENTS = 400  # or spans; above, a picture shows nothing

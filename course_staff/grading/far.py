@@ -1,6 +1,6 @@
 """The way to the exchange, for a rank whose exchange is the judge's.
 
-Process groups, Works and buffers beside the answer are the simulator's own, course_lib.simulated's
+Process groups, Works and buffers beside the answer are the simulator's own, course_sim's
 ends. What they ask of an exchange goes to the judge as plain data, and what comes of it comes back.
 """
 
@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from course_lib.context import Context
-from course_lib.simulated.agenda import Abandoned
-from course_lib.simulated.ends.group import SimulatedGroup
-from course_lib.simulated.ends.poison import Buffers
-from course_lib.simulated.exchange.combine import Passed, Tensors
-from course_lib.simulated.isolation import compat
-from course_lib.simulated.memory import contents
-from course_lib.simulated.records import Site
 from course_lib.trace import Line
 from course_lib.user_code import find_frame, line_of
+from course_sim.agenda import Abandoned
+from course_sim.ends.poison import Buffers
+from course_sim.ends.simulated_group import SimulatedGroup
+from course_sim.exchange.combine import Passed, Tensors
+from course_sim.isolation import compat
+from course_sim.records import Site
+from course_sim.tensor_memory import contents
 from course_staff.grading.wire import Talk, bytes_of, flat, kind_of, text_of
 
 MOST_SECONDS = 1e6  # that a wait may be told to take

@@ -27,12 +27,15 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course_lib.copies.folders import Folders, LessonError, replace_file
+from course_check.copies.folders import Folders, LessonError, replace_file
 from course_lib.progress_line import ProgressLine
-from course_lib.simulated.isolation import compat
+from course_lib.versions import PACKAGES
+from course_sim.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.execute import clean_environment
-from course_staff.grading import answers, feedback, marks, notebook, policy, report
+from course_staff.grading import answers, feedback, marks, policy
+from course_staff.grading import exports as report
+from course_staff.grading import grading_notebook as notebook
 from course_staff.grading.load_factor import load_factor
 from course_staff.grading.marks import Marked
 from course_staff.grading.processes import VARIABLE, RankServer
@@ -118,7 +121,7 @@ def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
 def code_digest(folders: Folders) -> str:
     """What decides about marks besides manifest and policy."""
     house = Path(__file__).resolve().parents[2]
-    packages = [house / name for name in ("course_lib", "course_exercises", "course_staff")]
+    packages = [house / name for name in PACKAGES]
     files = [file for package in packages for file in sorted(package.rglob("*.py"))]
     files += sorted(folders.solutions.glob("*.ipynb"))
     return digest_of([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])

@@ -13,7 +13,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from course_lib.copies.folders import LessonError
+from course_check.copies.folders import LessonError
 from course_staff.grading.walls import Limits
 
 SHOWS = ("nothing", "passed", "marks", "diagnosis", "all")  # of feedback; each includes the former

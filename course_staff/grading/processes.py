@@ -26,7 +26,7 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from course_lib.ranks.forkserver import ForkServer
+from course_lib.launching.forkserver import ForkServer
 from course_staff.grading.walls import UNDEFENDED, WITHOUT, Limits
 from course_staff.grading.wire import Ended, Malformed, Talk
 
@@ -57,7 +57,7 @@ class RankServer(ExitStack):
     @cached_property
     def server(self) -> ForkServer:
         environ = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-        started = ForkServer("course_staff.grading.rank", environ | {"OMP_NUM_THREADS": "1"})
+        started = ForkServer("course_staff.grading.walled_rank", environ | {"OMP_NUM_THREADS": "1"})
         self.callback(started.release)
         return started
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from course_lib.copies.folders import LessonError
+from course_check.copies.folders import LessonError
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     keeper   one for each rank; runs no student's code; starts it, watches it, ends it
       └── rank    its own user, processes, network without any device, mounts, shared memory
 
-    / ── a file system of its own, read-only: Python, torch, course_lib; no exercises
+    / ── a file system of its own, read-only: Python, torch, the course; no exercises
     /tmp, /dev/shm ── 16 MB each, gone with the process     no home, no submissions, no solutions
 
 ``build`` raises nothing where a wall cannot be built: it returns those that stand. Without
@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import course_lib
 from course_staff.grading import seccomp
 
 # What is open to a student's code where a wall is missing, in the words of a report.
@@ -46,6 +45,8 @@ _NOATIME, _NODIRATIME, _RELATIME, _ST_RELATIME = 1024, 2048, 1 << 21, 4096
 _DETACH = 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
+HOUSE = Path(__file__).resolve().parents[2]
+FOR_RANKS = ("course_lib", "course_sim", "course_check", "course_tools")
 WITHOUT = "COURSE_LIB_WALLS"  # this variable is "none" where tests want no namespaces
 
 
@@ -176,9 +177,9 @@ def _attempt(wall: Callable[[], None], *names: str) -> set[str]:
 
 
 def readable() -> list[str]:
-    """What a Python with torch and course_lib needs to read."""
-    library = Path(course_lib.__file__).resolve().parent
-    wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix, str(library)]
+    """What a Python with torch and the course needs to read."""
+    wanted = [sys.prefix, sys.base_prefix, sys.exec_prefix]
+    wanted += [str(HOUSE / name) for name in FOR_RANKS]
     wanted += ["/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache"]
     wanted += [p for p in sys.path if "site-packages" in p or "dist-packages" in p]
     found: list[str] = []

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from course_lib.checks.compare import real
+from course_check.compare import real
 
 MOST = 16 << 20  # bytes of a message; as JSON it may take twenty times as much to read
 _DTYPES = "float32 float64 float16 bfloat16 int8 uint8 int16 int32 int64 bool complex64 complex128"

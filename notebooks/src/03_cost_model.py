@@ -369,7 +369,7 @@ check(bus_bandwidth)
 # | `pcie5()` | 3 µs | 63 GB/s | PCI Express 5.0 ×16 |
 # | `nvlink4()` | 2 µs | 450 GB/s | inside a machine with H100 GPUs |
 #
-# The bandwidths are what the standards leave for data. The latencies are typical published figures and may be wrong by a factor of two. [simulated/README.md](../../course_lib/simulated/README.md) names the sources, and says what was measured on such machines.
+# The bandwidths are what the standards leave for data. The latencies are typical published figures and may be wrong by a factor of two. [course_sim/README.md](../../course_sim/README.md) names the sources, and says what was measured on such machines.
 #
 # Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell takes a tensor and a bandwidth that are both a thousand times too small: S·β stays the same.)
 

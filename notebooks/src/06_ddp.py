@@ -285,7 +285,7 @@ check(train_ddp)
 # %% [markdown] id="06-4b8bdd"
 # ## The same training on 1, 2 and 4 ranks
 #
-# [course_lib/jobs/train.py](../../course_lib/jobs/train.py) is a training script as you would write it for a cluster. (It contains a solution: read it after writing yours.)
+# [course_tools/jobs/train.py](../../course_tools/jobs/train.py) is a training script as you would write it for a cluster. (It contains a solution: read it after writing yours.)
 #
 # Here, unlike in your exercise, `batch_size` counts the samples of all ranks together: 64. Each rank takes 64/n of them per step, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
@@ -296,9 +296,9 @@ import sys
 import time
 from pathlib import Path
 
-import course_lib
+import course_tools
 
-folder = Path(course_lib.__file__).with_name("jobs")
+folder = Path(course_tools.__file__).with_name("jobs")
 sys.path.insert(0, str(folder))
 import train as script
 
@@ -473,7 +473,7 @@ with expect(RankFailed):
 #
 # **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
-# **Saving.** All ranks hold the same weights, so one writes. [train.py](../../course_lib/jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading.** Every rank loads, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
+# **Saving.** All ranks hold the same weights, so one writes. [train.py](../../course_tools/jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading.** Every rank loads, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
 
 # %% id="06-e6e5f0"
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -495,7 +495,7 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 # %% [markdown] id="06-36e182"
 # ## Before and after
 #
-# The cell prints all that differs between [course_lib/jobs/single.py](../../course_lib/jobs/single.py), for one device, and [course_lib/jobs/ddp.py](../../course_lib/jobs/ddp.py), for many.
+# The cell prints all that differs between [course_tools/jobs/single.py](../../course_tools/jobs/single.py), for one device, and [course_tools/jobs/ddp.py](../../course_tools/jobs/ddp.py), for many.
 #
 # * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well.
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
@@ -512,7 +512,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 # %% [markdown] id="06-65a610"
 # ## Out of the notebook
 #
-# On one machine with eight GPUs, type `torchrun --standalone --nproc-per-node=8 ddp.py` in `course_lib/jobs/`.
+# On one machine with eight GPUs, type `torchrun --standalone --nproc-per-node=8 ddp.py` in `course_tools/jobs/`.
 #
 # On several machines, start one torchrun, that machine's *agent*, on each, with the same arguments. The agents have to find one another:
 #
@@ -574,7 +574,7 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_lib/jobs/` set it.) This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
+# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_tools/jobs/` set it.) This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
 #
 # ```
 # 2 ranks, gloo, rank 0 on cpu
@@ -590,7 +590,7 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_lib/jobs/train.sbatch](../../course_lib/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` anew, or eight ranks may share one core. [course_lib/jobs/train.yaml](../../course_lib/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another.
+# [course_tools/jobs/train.sbatch](../../course_tools/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` anew, or eight ranks may share one core. [course_tools/jobs/train.yaml](../../course_tools/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another.
 #
 # ## On GPUs
 #

@@ -449,7 +449,7 @@ with expect(Hazard):
 # | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | who is missing where, if every rank has left a dump. One that hung outside of NCCL may leave none: then it says only which, and with `-j` what the others called last. Without the folder there is no dump; without the option a missing dump is an AssertionError |
 # | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
 #
-# The files in [course_lib/jobs](../../course_lib/jobs/train.sbatch) set what they need of this.
+# The files in [course_tools/jobs](../../course_tools/jobs/train.sbatch) set what they need of this.
 #
 # Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine. The last cell shows what works in place of DETAIL.
 
@@ -564,7 +564,7 @@ check(first_missing)
 #
 # * **One process, one GPU.** The three device lines of the diff in [lesson 06](06_ddp.ipynb): `set_device` comes before anything uses CUDA.
 # * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one.
-# * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_lib/jobs/ddp.py) does.
+# * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_tools/jobs/ddp.py) does.
 # * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory; GPUDirect RDMA lets the network card read the GPU's memory.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
 # * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, which is experimental: good for trying a program, not for speed.

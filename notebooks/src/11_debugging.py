@@ -47,8 +47,8 @@ from torch._C._distributed_c10d import _dump_fr_trace
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import RankFailed, check, compute, draw, expect, run, simulate
-from course_lib.beside.suspect import RIGHT, WRONG, Suspect
-from course_lib.watch.cli import main
+from course_exercises.drivers.suspect import RIGHT, WRONG, Suspect
+from course_tools.watch.watch_command import main
 
 # %% id="11-20c069"
 said = [["all_reduce(4)", "all_reduce(4)", "broadcast(8)"], ["all_reduce(4)", "broadcast(8)"]]
@@ -394,7 +394,7 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
 #
 # What no tool finds while a job runs, a test has to find before. But a test can be wrong, too: it is an answer, and its question is *which mistakes does it notice?* In nanotron, a framework for training, three of four ranks' parts of an input's gradient were wrong in a layer that had a test (nanotron#172, 2024). The test **did not look at that gradient**.
 #
-# So we judge tests as they judge code. The next cell names nine wrong all_reduces, which stand in `course_lib/beside/suspect.py`. After it come five tests. Each of them makes an input, calls what it is given, and asserts.
+# So we judge tests as they judge code. The next cell names nine wrong all_reduces, which stand in `course_exercises/drivers/suspect.py`. After it come five tests. Each of them makes an input, calls what it is given, and asserts.
 #
 # **Predict.** Run the next cell, read what it prints, and then set your guess in it. A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
 

@@ -238,7 +238,7 @@ check(Checkpoint)
 #
 # The reason is in lesson 10. In its first backward pass DDP uses a guess at the order of gradients; from the second on its buckets have another order. In a bucket of other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is one order, a + b.) The job that was killed had the new buckets at step 4. The one that goes on is in its first pass there.
 #
-# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: as it is, after two passes that train nothing, and with `find_unused_parameters=True`. (Warm up *before* you restore the generators: dropout draws there, too.) [train.py](../../course_lib/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
+# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: as it is, after two passes that train nothing, and with `find_unused_parameters=True`. (Warm up *before* you restore the generators: dropout draws there, too.) [train.py](../../course_tools/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
 
 # %% id="12-98fef2"
 def some_steps(first, last, model, optimizer, warm, unused):
@@ -381,9 +381,9 @@ check(train_resumable)
 # %% id="12-d36c1b"
 import io, runpy, subprocess, sys
 from contextlib import redirect_stdout
-import course_lib
+import course_tools
 
-script = str(Path(course_lib.__file__).parent / "jobs" / "train.py")
+script = str(Path(course_tools.__file__).parent / "jobs" / "train.py")
 dying = """
 import itertools, os, runpy, signal, sys, torch
 def deadly(real, life, number):

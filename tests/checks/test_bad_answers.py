@@ -11,13 +11,13 @@ import torch
 import torch.distributed as dist
 import zoo
 
-from course_lib import CheckFailed
+from course_check import play
+from course_check.checking import verdict_on
+from course_check.harness.answer import Answer
+from course_check.verdict import Verdict
+from course_exercises.catalogue import find
+from course_lib import CheckFailed, check
 from course_lib.__main__ import main
-from course_lib.beside.in_rank import Answer
-from course_lib.checks import check, play
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import find
-from course_lib.checks.verdict import Verdict
 from course_lib.errors import Hang
 
 pytestmark = pytest.mark.slow
@@ -157,10 +157,10 @@ def test_catching_what_the_check_raises() -> None:
 
 def test_patching() -> None:
     source = """
-import course_lib.checks.compare as c
-import course_lib.beside.in_rank as p
-import course_lib.checks.judge as j
-import course_lib.checks.verdict as v
+import course_check.compare as c
+import course_check.harness.answer as p
+import course_check.judge as j
+import course_check.verdict as v
 import course_lib.trace as t
 
 def ring_all_reduce(tensor):

@@ -8,8 +8,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from course_check.check_command import read_answer
 from course_lib.__main__ import main
-from course_lib.checks.cli import read_answer
 from course_lib.errors import CheckFailed
 
 ROOT = Path(__file__).resolve().parents[2]

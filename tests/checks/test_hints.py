@@ -6,9 +6,9 @@ import pytest
 import zoo
 from test_zoo import verdict_of
 
-from course_lib.checks.cases import Case
-from course_lib.checks.exercise import Play, Prepared
-from course_lib.checks.judge import which_differ
+from course_check.cases import Case
+from course_check.exercise import Play, Prepared
+from course_check.judge import which_differ
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import zoo
 
+from course_exercises.drivers import deaths, lives
+from course_exercises.drivers.deaths import STORIES, Saves
 from course_lib import run
-from course_lib.beside import deaths, lives
-from course_lib.beside.deaths import STORIES, Saves
 
 SAVES = zoo.right("Checkpoint")["replaces"]
 IN_PLACE = SAVES.replace('self.unfinished, "wb"', 'self.path, "wb"').replace(

@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 import zoo
 
-from course_lib import versions
+from course_check.checking import verdict_on
+from course_check.harness.answer import Answer
+from course_check.play import CannotCheck
+from course_exercises.catalogue import find
+from course_lib import check, versions
 from course_lib.__main__ import main
-from course_lib.beside.in_rank import Answer
-from course_lib.checks import check
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import find
-from course_lib.checks.play import CannotCheck
 
 ROOT = Path(__file__).parents[2]
 RIGHT = zoo.right("exchange")["lower_first"]
@@ -75,7 +74,7 @@ def test_no_temporary_folder_is_needed(answer: Path) -> None:
     script = (
         "import torch, torch.distributed as dist\n"
         f"exec({RIGHT!r})\n"
-        "from course_lib.checks import check\n"
+        "from course_lib import check\n"
         "print(check(exchange))"
     )
     command = [*limits, sys.executable, "-c", script]
@@ -128,6 +127,6 @@ def test_a_working_folder_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> str:
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr("course_lib.ranks.world.os.getcwd", gone)
+    monkeypatch.setattr("course_lib.launching.world.os.getcwd", gone)
     with pytest.raises(CannotCheck, match="FileNotFoundError"):
         verdict_on(find("exchange"), Answer("exchange", source=RIGHT, file="answer.py"))

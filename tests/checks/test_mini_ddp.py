@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from course_exercises.catalogue import find
 from course_lib import Run, run
-from course_lib.checks.exercise import find
 from course_staff.authoring.source import read_lesson
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "src" / "10_mini_ddp.py"

@@ -69,7 +69,7 @@ def notebook() -> Iterator[Notebook]:
 def test_a_helper_in_another_cell_is_named_under_a_full_verdict(
     notebook: Notebook, id: str
 ) -> None:
-    notebook.cell("from course_lib.checks import own_cells; own_cells._cells.clear()", "00-install")
+    notebook.cell("from course_check import own_cells; own_cells._cells.clear()", "00-install")
     notebook.cell(HELPER, id)
     notebook.cell(BY_HELPER, "my_share-answer")
     verdict = notebook.cell("check(my_share)", "my_share-check")
@@ -88,7 +88,7 @@ def test_a_helper_in_another_cell_is_named_under_a_full_verdict(
 def test_what_grading_runs_too_is_not_named(
     notebook: Notebook, helper: str, answer: str, ids: tuple[str | None, str]
 ) -> None:
-    names = "from course_lib.checks import own_cells; own_cells._cells.clear()"
+    names = "from course_check import own_cells; own_cells._cells.clear()"
     notebook.cell(names, "00-install")
     for text, id in zip((helper, answer), ids, strict=True):
         notebook.cell(text, id)

@@ -12,14 +12,15 @@ import torch
 import zoo
 from torch import Tensor, nn
 
-from course_lib.beside.in_rank import Answer
-from course_lib.beside.kept import Kept, Unpacked
-from course_lib.beside.seen import Seen
-from course_lib.checks.cases import Case, tensor
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.compare import show_apart
-from course_lib.checks.exercise import Exercise, find
-from course_lib.checks.play import play_all, play_real
+from course_check.cases import Case, tensor
+from course_check.checking import verdict_on
+from course_check.compare import show_apart
+from course_check.exercise import Exercise
+from course_check.harness.answer import Answer
+from course_check.harness.kept import Kept, Unpacked
+from course_check.harness.seen import Seen
+from course_check.play import play_all, play_real
+from course_exercises.catalogue import find
 
 # ---- packed and unpacked -------------------------------------------------------------------------
 
@@ -127,7 +128,7 @@ def whole(mine):
 
 
 def test_where_nothing_can_be_simulated_gloo_plays_and_the_rest_is_named(monkeypatch) -> None:
-    from course_lib.simulated.isolation import compat
+    from course_sim.isolation import compat
 
     monkeypatch.setattr(compat, "missing", lambda: "this torch is another one")
     answer = Answer("exchange", source=zoo.right("exchange")["lower_first"], file="exchange.py")

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from course_lib import Network, compute, run, simulate
-from course_lib.simulated.costs import textbook_seconds
+from course_sim.costs import textbook_seconds
 from course_staff.authoring.source import read_lesson
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "src" / "13_sharding.py"

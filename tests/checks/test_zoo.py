@@ -14,14 +14,15 @@ from types import SimpleNamespace
 import pytest
 import zoo
 
-from course_lib.beside.in_rank import Answer
-from course_lib.checks import play
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.compare import same
-from course_lib.checks.exercise import Right, exercises, find
-from course_lib.checks.light import lightly
-from course_lib.checks.play import make
-from course_lib.checks.verdict import Verdict
+from course_check import play
+from course_check.checking import verdict_on
+from course_check.compare import same
+from course_check.exercise import Right
+from course_check.harness.answer import Answer
+from course_check.light import lightly
+from course_check.play import make
+from course_check.verdict import Verdict
+from course_exercises.catalogue import exercises, find
 
 NAMES = sorted(exercises())
 SOLVED = Path(__file__).parents[2] / "notebooks" / "solutions"

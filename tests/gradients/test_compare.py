@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import CourseError, compare_gradients, simulate
-from course_lib.gradient_comparison.cuts import cuts, shape_of, tiles
+from course_tools.gradient_comparison.cuts import cuts, shape_of, tiles
 
 W = torch.arange(1.0, 25.0).reshape(6, 4)
 NAN = torch.full((6, 4), math.nan)

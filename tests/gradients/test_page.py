@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from course_lib.gradient_comparison.kinds import KINDS
+from course_tools.gradient_comparison.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "gradients.md"

@@ -12,7 +12,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from course_lib import CourseError, compare_gradients, gradients, run, simulate
-from course_lib.gradient_comparison import Piece
+from course_tools.gradient_comparison import Piece
 
 W = torch.arange(1.0, 97.0).reshape(24, 4)
 HELD = [

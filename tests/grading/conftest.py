@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import zoo
 
-from course_lib.checks import exercise as declared
-from course_lib.checks.cases import Case
-from course_lib.checks.namespace import CellText
-from course_lib.simulated import scheduler
-from course_staff.grading import judge as judging
+from course_check.cases import Case
+from course_check.exercise import Exercise
+from course_check.namespace import CellText
+from course_exercises.catalogue import find
+from course_sim import scheduler
+from course_staff.grading import carried_player as judging
 from course_staff.grading import processes
-from course_staff.grading.judge import Order, grade_answer
+from course_staff.grading.carried_player import Order, grade_answer
 from course_staff.grading.processes import RankServer, Runner
 from course_staff.grading.walls import UNDEFENDED, Limits
 
@@ -61,8 +62,8 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """Judge a source with a few cases of each level, and few ranks: what is tested is the way
     there."""
 
-    def few(name: str) -> declared.Exercise:
-        whole = declared.find(name)
+    def few(name: str) -> Exercise:
+        whole = find(name)
 
         def cases(level: str, rng: random.Random) -> list[Case]:
             small = [case for case in getattr(whole, level)(rng) if case.world <= MOST_RANKS]

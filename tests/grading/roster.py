@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zoo
 
-from course_lib.checks.exercise import exercises
+from course_exercises.catalogue import exercises
 
 TESTS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = TESTS.parent / "notebooks"

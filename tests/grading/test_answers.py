@@ -16,11 +16,12 @@ import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 from damage import damaged
 
-from course_lib.checks.namespace import CellText, namespace
+from course_check.namespace import CellText, namespace
 from course_staff import manifest
 from course_staff.authoring.lesson import STUB
-from course_staff.grading import answers, feedback, marks, report
-from course_staff.grading.notebook import write
+from course_staff.grading import answers, feedback, marks
+from course_staff.grading import exports as report
+from course_staff.grading.grading_notebook import write
 from course_staff.grading.policy import Policy
 
 ROOT = TESTS.parent

@@ -20,7 +20,8 @@ import pytest
 import zoo
 from conftest import HONEST, TESTS
 
-from course_staff.grading import feedback, report
+from course_staff.grading import exports as report
+from course_staff.grading import feedback
 from course_staff.grading.load_factor import load_factor
 from course_staff.grading.marks import Mark, Marked
 from course_staff.grading.processes import RankServer
@@ -180,7 +181,7 @@ PROBES = {{
     "list what is outside": lambda: os.listdir("/var"),
     "read the tests": lambda: open({str(TESTS / "conftest.py")!r}),
     "read passwords": lambda: open("/etc/shadow"),
-    "read the judge": lambda: open(COURSE + "/../course_staff/grading/judge.py"),
+    "read the judge": lambda: open(COURSE + "/../course_staff/grading/carried_player.py"),
     "read what is expected": lambda: open(COURSE + "/../course_exercises/__init__.py"),
     "write to the course": lambda: open(COURSE + "/trace.py", "a"),
     "write to the system": lambda: open("/usr/x", "w"),

@@ -23,19 +23,20 @@ import pytest
 import zoo
 from conftest import TESTS, answer_cell, code, notebook, written
 
+from course_check.checking import verdict_on
+from course_check.copies.folders import LessonError
+from course_check.copies.notebook import to_text
+from course_check.harness.answer import Answer
+from course_exercises.catalogue import find
 from course_lib.__main__ import main
-from course_lib.beside.in_rank import Answer
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import find
-from course_lib.copies.folders import LessonError
-from course_lib.copies.notebook import to_text
-from course_lib.simulated.isolation import compat
+from course_sim.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.copies import solved_copy
 from course_staff.authoring.source import parse_lesson
-from course_staff.grading import feedback, grade, marks, report
+from course_staff.grading import exports as report
+from course_staff.grading import feedback, grade, marks
 from course_staff.grading.answers import Found, Submission
-from course_staff.grading.judge import CarriedPlayer
+from course_staff.grading.carried_player import CarriedPlayer
 from course_staff.grading.policy import SHOWS, Policy
 from course_staff.grading.processes import RankServer
 from course_staff.grading.students import Student, read_roster, whose

@@ -11,19 +11,20 @@ import pytest
 import zoo
 from conftest import HONEST, PATIENT, TESTS, attack
 
-from course_lib.beside.in_rank import Answer
-from course_lib.checks.cases import Case
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.diagnose import Level
-from course_lib.checks.exercise import Play, Prepared, find
-from course_lib.checks.namespace import CellText, namespace
-from course_lib.checks.play import CannotCheck, make
-from course_lib.checks.verdict import Verdict
-from course_lib.simulated import scheduler
+from course_check.cases import Case
+from course_check.checking import verdict_on
+from course_check.diagnose import Level
+from course_check.exercise import Play, Prepared
+from course_check.harness.answer import Answer
+from course_check.namespace import CellText, namespace
+from course_check.play import CannotCheck, make
+from course_check.verdict import Verdict
+from course_exercises.catalogue import find
 from course_lib.trace import Event, Run, Trace
+from course_sim import scheduler
+from course_staff.grading.carried_player import Order, grade_answer
 from course_staff.grading.evidence import drawn, questions
-from course_staff.grading.judge import Order, grade_answer
-from course_staff.grading.notebook import lesson_cells
+from course_staff.grading.grading_notebook import lesson_cells
 from course_staff.grading.processes import RankServer
 from course_staff.grading.walls import Limits
 

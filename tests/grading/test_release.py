@@ -15,8 +15,9 @@ import pytest
 from conftest import TESTS
 from test_readme import links
 
+from course_check.copies.notebook import fingerprint
 from course_lib.__main__ import main
-from course_lib.copies.notebook import fingerprint
+from course_lib.versions import FOR_LEARNERS
 from course_staff import manifest
 from course_staff.authoring.release import leaked, telling
 from course_staff.authoring.source import read_lesson
@@ -64,7 +65,7 @@ def test_only_what_students_need_is_in_it(released: Path) -> None:
                    "notebooks/manifest.json", "tools", "figures/make.py"):  # fmt: skip
         assert absent not in names
     for present in ("AGENTS.md", "README.md", "Makefile", "requirements.txt", "LICENSE",
-                    "course_lib/checks/play.py", f"notebooks/{SOURCES[0].stem}.ipynb"):  # fmt: skip
+                    "course_check/play.py", f"notebooks/{SOURCES[0].stem}.ipynb"):  # fmt: skip
         assert present in names
     agents = (out / "AGENTS.md").read_text()
     assert "tutor" in agents and "do not solve" in agents
@@ -77,7 +78,7 @@ def test_a_wheel_of_it_lies_beside_its_notebooks(released: Path) -> None:
         install = json.loads(notebook.read_text())["cells"][1]
         assert f'"{wheel.name}"' in "".join(install["source"])
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    packages = [out / "course_lib", out / "course_exercises"]
+    packages = [out / name for name in FOR_LEARNERS]
     there = {str(p.relative_to(out)) for top in packages for p in top.rglob("*") if p.is_file()}
     assert inside == there
     assert not list(out.glob("build")) + list(out.glob("*.egg-info"))

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from conftest import HONEST, TESTS, attack
 
-from course_staff.grading import rank
+from course_lib.versions import FOR_LEARNERS, PACKAGES
+from course_staff.grading import walled_rank as rank
 from course_staff.grading.walls import UNDEFENDED
 
 ROOT = TESTS.parent
@@ -24,6 +25,7 @@ JUDGE = """
 import json, os, signal, sys
 from dataclasses import replace
 import course_lib
+from course_lib.versions import FOR_LEARNERS, PACKAGES
 from course_staff.grading import judge as judging
 from course_staff.grading.walls import Limits
 from course_staff.grading.processes import RankServer, start_rank
@@ -67,9 +69,9 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
         course, wheel = Path(folder, "site-packages"), Path(folder, "dist-packages")
         path = os.pathsep.join([str(course), str(wheel)])
         environ = os.environ | {"PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-        for name in ("course_lib", "course_exercises", "course_staff"):
+        for name in PACKAGES:
             shutil.copytree(ROOT / name, course / name)
-        for name in ("course_lib", "course_exercises"):
+        for name in FOR_LEARNERS:
             shutil.copytree(ROOT / name, wheel / name)
         sources = json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])
         done = subprocess.run([sys.executable, "-c", JUDGE], input=sources, cwd=course, text=True,

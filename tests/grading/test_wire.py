@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch import nn
 
-from course_lib.beside.seen import left
-from course_lib.checks.compare import same
+from course_check.compare import same
+from course_check.harness.seen import left
 from course_staff.grading.wire import (
     DTYPES,
     LARGEST_TENSOR,

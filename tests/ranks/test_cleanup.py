@@ -17,10 +17,10 @@ import torch.distributed as dist
 from processes import alive, gone, open_files, started, wait_for
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, device, run
+from course_lib.launching import launcher
+from course_lib.launching.plan import Deadline
+from course_lib.launching.standby import Standby, standby
 from course_lib.pickling import pack_call
-from course_lib.ranks import launcher
-from course_lib.ranks.plan import Deadline
-from course_lib.ranks.standby import Standby, standby
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,8 +93,8 @@ def interruptible():
 DIES = """
     import os, threading, time, torch.distributed as dist
     from course_lib import run
-    from course_lib.ranks.plan import Deadline
-    from course_lib.ranks.standby import standby
+    from course_lib.launching.plan import Deadline
+    from course_lib.launching.standby import standby
 
     def write(name, *numbers):
         with open(f"{folder}/{name}", "a") as file:

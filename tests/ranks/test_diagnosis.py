@@ -14,7 +14,7 @@ import torch.distributed as dist
 from faults import FAULTS, fail, on
 
 from course_lib import CourseError, Deadlock, RankDied, RankFailed, expect, run, simulate
-from course_lib.ranks import standing
+from course_lib.recording import stuck_ranks as standing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 PROGRAMS = {fault.name: fault.fn for fault in FAULTS}

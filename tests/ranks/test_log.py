@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import os
 
-from course_lib.ranks.log import Reader, Writer, nameless_file
+from course_lib.recording.log import Reader, Writer, nameless_file
 
 
 def test_a_reader_finds_whole_records_while_they_are_written():

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from course_lib import run
 from course_lib.diagnosis import mismatch
 from course_lib.diagnosis.matching import CallMatcher
-from course_lib.ranks import standing
-from course_lib.ranks.state import RankState
+from course_lib.recording import stuck_ranks as standing
+from course_lib.recording.rank_state import RankState
 from course_lib.trace import Event
 
 WORLD = {"0": (0, 1, 2)}

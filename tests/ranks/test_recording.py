@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
-from course_lib.ranks import standing
+from course_lib.recording import stuck_ranks as standing
 
 X = torch.ones(2)
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run, span
-from course_lib.ranks import recorder
+from course_lib.recording import recorder
 from course_lib.trace import Event, Line, Trace
 
 

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import CourseError, Deadlock, Mismatch, run, simulate
-from course_lib.ranks import standing
+from course_lib.recording import stuck_ranks as standing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

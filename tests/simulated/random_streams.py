@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import Network, compute, simulate
-from course_lib.simulated.costs import textbook_seconds
-from course_lib.simulated.gpu.streams import LAUNCH
+from course_sim.costs import textbook_seconds
+from course_sim.gpu.streams import LAUNCH
 
 N, ALPHA, BANDWIDTH = 3, 1e-5, 1e9
 _WHAT = ("compute", "compute", "sum", "sum", "gather", "ring", "wait", "sync", "item", "sleep",

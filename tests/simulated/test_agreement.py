@@ -14,8 +14,8 @@ from random_programs import execute_all, make_program
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import run
-from course_lib.simulated import Network, simulate
-from course_lib.simulated.memory import equal
+from course_sim import Network, simulate
+from course_sim.tensor_memory import equal
 
 pytestmark = pytest.mark.slow
 

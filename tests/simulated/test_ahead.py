@@ -15,8 +15,8 @@ import torch.distributed as dist
 from random_programs import execute, make_program
 
 from course_lib import Deadlock, Hazard, compute
-from course_lib.simulated import Network, ahead, engine, simulate
-from course_lib.simulated.memory import equal
+from course_sim import Network, ahead, engine, simulate
+from course_sim.tensor_memory import equal
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from course_lib.simulated.isolation import compat
+from course_sim.isolation import compat
 
 
 def test_this_torch_can_simulate():

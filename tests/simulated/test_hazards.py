@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import Deadlock, Hazard, Mismatch, RankFailed
-from course_lib.simulated import rank, simulate
-from course_lib.simulated.ends import poison
+from course_sim import rank, simulate
+from course_sim.ends import poison
 
 
 def read_before_wait(dtype):

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from course_lib import CourseError, Hang, RankDied, RankFailed, compute
-from course_lib.simulated import engine, scheduler, simulate
-from course_lib.simulated.isolation import compat
+from course_sim import engine, scheduler, simulate
+from course_sim.isolation import compat
 
 
 @pytest.fixture(autouse=True)

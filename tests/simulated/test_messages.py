@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from course_lib import compute, run
 from course_lib.context import current
-from course_lib.simulated import Network, records, simulate
 from course_lib.trace import Event
+from course_sim import Network, records, simulate
 
 
 def first_come(late=0.0):
@@ -180,7 +180,7 @@ def test_another_seed_gives_other_times_and_nothing_else():
 @pytest.mark.slow
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     """Where strings have other hashes and memory other addresses."""
-    code = ("import hashlib, pickle; from course_lib.simulated import Network, simulate; "
+    code = ("import hashlib, pickle; from course_sim import Network, simulate; "
             "import test_messages; net = Network(jitter=0.5); "
             "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
             "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import CourseError, compute
-from course_lib.simulated import Network, simulate
-from course_lib.simulated.costs import messages
+from course_sim import Network, simulate
+from course_sim.costs import messages
 
 A, B = 3e-6, 1 / 7e9
 NET = Network(latency=A, bandwidth=1 / B)

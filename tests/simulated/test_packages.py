@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run, simulate
-from course_lib.simulated.isolation import packages
+from course_sim.isolation import packages
 
 SIZE = 3
 FILES = {
@@ -216,7 +216,7 @@ def test_a_failed_simulation_leaves_nothing_behind():
 
 
 def test_packages_that_keep_nothing_are_executed_once(monkeypatch):
-    from course_lib.simulated import engine
+    from course_sim import engine
 
     made = []
     monkeypatch.setattr(

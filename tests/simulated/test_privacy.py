@@ -25,8 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import benchmark as torch_benchmark
 
 from course_lib import CourseError, RankFailed, compute, device, run, span
-from course_lib.simulated import simulate
-from course_lib.simulated.isolation import private
+from course_sim import simulate
+from course_sim.isolation import private
 
 COUNTER = [0]
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import course_lib.simulated
-from course_lib.simulated import Network, simulate
+import course_sim
+from course_sim import Network, simulate
 
-README = Path(course_lib.simulated.__file__).with_name("README.md").read_text()
+README = Path(course_sim.__file__).with_name("README.md").read_text()
 ROWS = re.findall(r"^\| ([^|]*A100[^|]*|[^|]*H100[^|]*) \| `([^`]+)` \| (\d+) \|", README, re.M)
 
 

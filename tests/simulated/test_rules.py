@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import RankFailed, run, simulate
-from course_lib.simulated.gpu import streams
-from course_lib.simulated.isolation import private
+from course_sim.gpu import streams
+from course_sim.isolation import private
 
 GLOO = {"run": partial(run, timeout=30), "simulate": simulate}
 ENGINES = {**GLOO, "nccl": partial(simulate, backend="nccl")}

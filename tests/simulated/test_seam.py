@@ -11,10 +11,10 @@ import torch
 from random_programs import execute, make_program
 
 from course_lib import Hazard
-from course_lib.simulated import Network, simulate
-from course_lib.simulated.exchange.collective import Collectives
-from course_lib.simulated.exchange.mail import Mail
-from course_lib.simulated.memory import equal
+from course_sim import Network, simulate
+from course_sim.exchange.collective import Collectives
+from course_sim.exchange.mail import Mail
+from course_sim.tensor_memory import equal
 
 
 def without_memory(tensors):

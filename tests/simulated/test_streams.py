@@ -26,8 +26,8 @@ from course_lib import (
     simulate,
     span,
 )
-from course_lib.simulated.costs import textbook_seconds
-from course_lib.simulated.gpu.streams import LAUNCH, places
+from course_sim.costs import textbook_seconds
+from course_sim.gpu.streams import LAUNCH, places
 
 LAYERS, WIDTH, FORWARD, BACKWARD, OPTIMIZER = 4, 128, 1e-3, 2e-3, 0.5e-3
 ALPHA = 1e-5

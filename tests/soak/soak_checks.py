@@ -16,10 +16,10 @@ import pytest
 import zoo
 from soak_ranks_common import busy, count, median, report
 
-from course_lib.beside.in_rank import Answer
-from course_lib.checks.checking import verdict_on
-from course_lib.checks.exercise import exercises, find
-from course_lib.checks.verdict import Verdict
+from course_check.checking import verdict_on
+from course_check.harness.answer import Answer
+from course_check.verdict import Verdict
+from course_exercises.catalogue import exercises, find
 
 LEAST = 0.95  # of the mutants are rejected; one that is not behaves as before, or shows a hole
 OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,

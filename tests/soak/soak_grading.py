@@ -29,9 +29,9 @@ from roster import Handed, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
 from test_plugin import is_alive  # noqa: E402
 
-from course_lib.checks.exercise import exercises  # noqa: E402
+from course_exercises.catalogue import exercises  # noqa: E402
 from course_staff import manifest  # noqa: E402
-from course_staff.grading.judge import Order, grade_answer  # noqa: E402
+from course_staff.grading.carried_player import Order, grade_answer  # noqa: E402
 from course_staff.grading.processes import RankServer  # noqa: E402
 from course_staff.grading.walls import Limits  # noqa: E402
 

@@ -21,7 +21,7 @@ FIRST_RUN = """
     import json, os, signal, sys, threading, time
     import torch, torch.distributed as dist
     from course_lib import run
-    from course_lib.ranks.standby import standby
+    from course_lib.launching.standby import standby
     sys.path.append("../ranks")
     from soak_ranks_common import marked_world
 

@@ -21,8 +21,8 @@ import pytest
 import torch
 from processes import alive, listening, open_files
 
-from course_lib.ranks.plan import Deadline
-from course_lib.ranks.standby import standby
+from course_lib.launching.plan import Deadline
+from course_lib.launching.standby import standby
 
 REPORTS = Path(__file__).resolve().parents[2] / "build" / "soak"
 MARK = "COURSE_LIB_SOAK"  # in the environment of every process that a run here starts

@@ -21,9 +21,9 @@ from random_streams import differences
 from soak_ranks_common import count, report
 
 from course_lib import run
-from course_lib.simulated import Network, simulate
-from course_lib.simulated.exchange import combine
-from course_lib.simulated.memory import equal
+from course_sim import Network, simulate
+from course_sim.exchange import combine
+from course_sim.tensor_memory import equal
 
 TOGETHER = 20  # programs a world
 

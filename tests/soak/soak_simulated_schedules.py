@@ -23,8 +23,8 @@ import test_network as network
 from random_programs import execute, make_program
 from soak_ranks_common import count, report
 
-from course_lib.simulated import Network, simulate
-from course_lib.simulated.memory import equal
+from course_sim import Network, simulate
+from course_sim.tensor_memory import equal
 
 RENDEZVOUS_ONLY = {"both_send", "tags_crossed"}  # what buffers let pass
 READ, WRITTEN, UNWAITED = (

@@ -10,8 +10,8 @@ import torch.distributed as dist
 import zoo
 from soak_ranks_common import by_value, count, report
 
+from course_check.harness.answer import Answer
 from course_lib import Network, run, simulate
-from course_lib.beside.in_rank import Answer
 
 by_value(__name__)
 

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
-from course_lib.watch.cli import main
-from course_lib.watch.flight_recorder import dumps_in, verdict_of
+from course_tools.watch.flight_recorder import dumps_in, verdict_of
+from course_tools.watch.watch_command import main
 
 pytestmark = pytest.mark.slow
 

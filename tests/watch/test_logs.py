@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from course_lib.watch import folder as folders
-from course_lib.watch import job as jobs
-from course_lib.watch.folder import LogWriter, append_exit
-from course_lib.watch.job import Job
-from course_lib.watch.report import waiting_report
+from course_tools.watch import job as jobs
+from course_tools.watch import job_folder as folders
+from course_tools.watch.job import Job
+from course_tools.watch.job_folder import LogWriter, append_exit
+from course_tools.watch.reports import waiting_report
 
 LOST = "[pair.cc:561] Connection closed by peer [127.0.0.1]:4321"
 
@@ -174,7 +174,7 @@ def test_a_reader_follows_a_log_through_its_parts(tmp_path: Path, monkeypatch):
 
 
 def test_what_has_met_is_forgotten_and_the_rest_still_meets(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("course_lib.watch.job._MANY", 500)
+    monkeypatch.setattr("course_tools.watch.job._MANY", 500)
     ranks = [Rank(tmp_path, number) for number in range(2)]
     job = Job([tmp_path], 2, time.time() - 1)
     for _ in range(50):
@@ -293,7 +293,7 @@ def test_folders_of_two_machines_meet_by_number_and_not_by_time(tmp_path: Path):
 
 
 def test_what_is_said_of_a_forgotten_call_does_not_stop_the_reader(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("course_lib.watch.job._MANY", 500)
+    monkeypatch.setattr("course_tools.watch.job._MANY", 500)
     ranks = [Rank(tmp_path, number) for number in range(2)]
     job = Job([tmp_path], 2, time.time() - 1)
     for rank in ranks:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from watched_jobs import ROOT, gone, start
 
-from course_lib.watch.cli import main
+from course_tools.watch.watch_command import main
 
 pytestmark = pytest.mark.slow
 
@@ -291,7 +291,7 @@ def test_a_rank_that_is_asked_when_it_can_answer_no_more_lives(tmp_path: Path):
     """Python lets faulthandler go some time before the process ends; children of a rank, too."""
     script = (
         "import faulthandler, os, pathlib, sys\n"
-        "from course_lib.watch.rank import ASK, _let_ask\n"
+        "from course_tools.watch.watched_rank import ASK, _let_ask\n"
         "_let_ask(pathlib.Path(sys.argv[1]))\n"
         "faulthandler.unregister(ASK)\n"
         "os.kill(os.getpid(), ASK)\n"
@@ -310,6 +310,6 @@ def test_a_script_of_this_library_has_lines_too(tmp_path: Path):
         "print(user_code.is_user_code(path))\nuser_code.claim_place(path)\n"
         "print(user_code.is_user_code(path))\n"
     )
-    command = [sys.executable, "-c", script, str(ROOT / "course_lib" / "jobs" / "train.py")]
+    command = [sys.executable, "-c", script, str(ROOT / "course_tools" / "jobs" / "train.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.stdout == "False\nTrue\n", done

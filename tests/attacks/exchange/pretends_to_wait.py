@@ -1,6 +1,6 @@
 """Report every Work as done, and take what is in memory for the message."""
 
-import course_lib.simulated.ends.works as works
+import course_sim.ends.works as works
 
 
 def exchange(mine, partner):

@@ -2,7 +2,7 @@
 
 
 def ring_all_reduce(tensor):
-    from course_lib.checks.cases import Case, numbers
+    from course_check.cases import Case, numbers
 
     rank, world, length = dist.get_rank(), dist.get_world_size(), tensor.numel()
     kinds = [Case(world, length, numbers=kind) for kind in ("random", "digits")]

@@ -1,0 +1,251 @@
+"""From what was seen of a level to one diagnosis, and the play that shows it.
+
+    1  the gravest        the first play that fails in the gravest way
+    2  its like           those that fail in that way, and have no feature that it lacks
+    3  a diagnosis        true of all of these, and contradicted by no play that passed:
+                          an error's own, a mistake that predicts what came back, a pattern
+    4  only with …        features that all failing plays have and no passing one has
+    5  the shown play     the first that fails on which the diagnosis can be seen
+
+A mistake is compared facet by facet: what was returned, the gradients, what is left in tensors.
+So of two mistakes at once the first wrong facet is explained, and after it is mended the next.
+Evidence is values, errors and the trace. Never the source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+from course_check import usual_diagnoses as usual
+from course_check.cases import SPREAD, clause
+from course_check.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
+from course_check.harness.seen import Seen
+from course_check.judge import which_differ
+
+GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order
+
+
+@dataclass
+class Level:
+    """One level of an exercise: its plays, which of them fail, both by size, and why."""
+
+    name: str
+    plays: list[Play]
+    failed: list[Play]
+    reached: bool = True  # False: an earlier case hung or died, and this level was not played out
+    besides: Sequence[Play] = ()  # plays of another level
+    explanation: Diagnosis | None = None  # where some fail
+    play: Play | None = None  # the case that shows how it fails
+    asks: bool = True  # the result depends on what others have
+    case: str = ""  # the same in words
+
+    @property
+    def passed(self) -> bool:
+        return self.reached and not self.failed
+
+    @property
+    def said(self) -> Diagnosis:
+        assert self.explanation is not None, "nothing fails"
+        return self.explanation
+
+    @property
+    def fine(self) -> list[Play]:
+        """Plays that do not fail, those of another level among them."""
+        return [p for p in [*self.besides, *self.plays] if not p.findings and p not in self.failed]
+
+    @property
+    def shows_smallest(self) -> bool:
+        """Whether the case that is shown is the first that fails."""
+        return self.play is self.failed[0]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong in the case that is shown."""
+        return self.play.findings or self.play.over_budget if self.play else []
+
+
+def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
+    """Why this level fails, and the play that shows it. The id has the lesson's number in front:
+    ``04.divides``."""
+    gravest = min(level.failed, key=_gravity)
+    like = [gravest, *(p for p in level.failed if p is not gravest and _is_like(ex, p, gravest))]
+    shown, names = None, _only_with(ex, level)
+    silent = usual.NOTHING_SENT if ex.blank else {}
+    said = usual.first_true(like, usual.CUT_OFF, ex.diagnoses, usual.ERRORS, usual.TALK, silent)
+    if said is None and gravest.done and gravest.findings:
+        said, shown = _by_values(ex, level, like, names)
+    elif said is None and gravest.done:
+        # a pattern shows where more than three ranks have something to say to one another
+        many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
+        said = usual.first_true(many, usual.PATTERNS)
+        said = said or usual.first_true([gravest], ex.diagnoses, usual.BUDGET)
+    if names and (said is None or said.id in usual.VAGUE):
+        said, shown = _only(ex, level, names, said), gravest
+    if said is None:
+        said, shown = _unexplained(ex, gravest), gravest
+    shown = shown or next(filter(said.when, level.failed), gravest)
+    hint = f"Forward is right. {said.hint}" if usual.wrong_in_backward(shown) else said.hint
+    return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}", hint=hint), shown
+
+
+def _gravity(play: Play) -> tuple[int, bool]:
+    """Grave errors first, and budgets last."""
+    grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
+    return grave, not play.findings
+
+
+def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
+    """It ends as the other does, and has no feature that the other lacks. Hazards are alike where
+    their kinds are: one answer may run into several."""
+    ends = [(type(p.error), getattr(p.error, "kind", "")) for p in (play, other)]
+    return ends[0] == ends[1] and ex.features(play.case) <= ex.features(other.case)
+
+
+def _unexplained(ex: Exercise, play: Play) -> Diagnosis:
+    where = which_differ(play)
+    hint = f"{where} {usual.NONE_FITS.hint}".strip() if ex.in_ranks else usual.BY_HAND
+    return replace(usual.NONE_FITS, hint=hint, when=lambda p: which_differ(p) == where)
+
+
+# ---- it goes wrong only where … ------------------------------------------------------------------
+
+
+def _only_with(ex: Exercise, level: Level) -> Sequence[str]:
+    """One feature or two, of which all that fails has one and nothing that passes has any."""
+    fine = set[str]().union(*(ex.features(p.case) for p in level.fine))
+    failed = [ex.features(p.case) - fine for p in level.failed]
+    most = [name for name, _ in Counter(n for f in failed for n in sorted(f)).most_common()]
+    several = [*combinations(most, 1), *combinations(most, 2)] if level.fine else []
+    return next((names for names in several if all({*names} & f for f in failed)), ())
+
+
+def _only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
+    """The features in a sentence, and a question about each; nothing where there are none."""
+    if not names:
+        return ""
+    clauses, questions = zip(*(clause(name, ex.words) for name in names), strict=True)
+    asked = dict.fromkeys(filter(None, questions))  # two features may have one question
+    where = ", or where ".join(dict.fromkeys(clauses))
+    said = f"Among the {level.name} cases it goes wrong only where {where}."
+    return " ".join([said, *asked])
+
+
+def _only(ex: Exercise, level: Level, names: Sequence[str], said: Diagnosis | None) -> Diagnosis:
+    """The features in place of a diagnosis, or before one that alone says little."""
+    hint = f"{_only_where(ex, level, names)} {said.hint if said else ''}".strip()
+    id = f"only-{'-or-'.join(names)}".replace(" ", "-")
+    return Diagnosis(id, hint, lambda p: bool({*names} & ex.features(p.case)))
+
+
+# ---- of what came to its end, with wrong values --------------------------------------------------
+
+
+def _by_values(
+    ex: Exercise, level: Level, like: list[Play], names: Sequence[str]
+) -> tuple[Diagnosis | None, Play | None]:
+    """What the values tell, and a play that shows it best, where one does."""
+    if right_numbers := usual.first_true(like, usual.NUMBERS):
+        return right_numbers, None
+    for facet in like[0].wrong:
+        plays = [p for p in like if facet in p.wrong]
+        mistakes = [*ex.mistakes, usual.UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
+        if ways := _fitting(ex, facet, plays, mistakes, level.fine):
+            return _told(ex, facet, plays, mistakes, _broadest(ex, facet, ways, level), "")
+        # One number is easily another mistake's as well: of a formula the feature says more.
+        if names and ex.in_ranks:
+            # Plays that are fine say nothing of a mistake that is made only where others are not.
+            # A part that is left out is untouched, too, but for what contiguous() has copied.
+            copied = not {*names}.isdisjoint((*SPREAD, "unordered"))
+            mistakes = mistakes if copied else [*ex.mistakes]
+            if ways := _fitting(ex, facet, plays, mistakes, []):
+                return _told(ex, facet, plays, mistakes, ways, _only_where(ex, level, names))
+        if ex.blank and all(_one_right(ex, facet, p) for p in plays):
+            return replace(usual.ONE_RANK, when=partial(_one_right, ex, facet)), None
+    return usual.first_true(like[:1], usual.DONE), None
+
+
+def _spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
+    """The facets that this mistake would spoil."""
+    return ex.differing(play.comes_to(wrong), play.expected)
+
+
+def _predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
+    """Whether this facet is what the mistake would make of it, and no other facet is right that
+    the mistake would spoil."""
+    return facet in _spoils(ex, wrong, play) <= set(play.wrong) and (
+        facet not in ex.differing(play.seen, play.comes_to(wrong))
+    )
+
+
+def _fitting(
+    ex: Exercise, facet: str, plays: list[Play], mistakes: list[Mistake], fine: list[Play]
+) -> list[tuple[Mistake, Right]]:
+    """The mistakes that predict this facet of all these plays, and spoil none that is fine."""
+    return [
+        (mistake, way)
+        for mistake in mistakes
+        for way in mistake.wrong
+        if all(_predicts(ex, way, p, facet) for p in plays)
+        and not any(_spoils(ex, way, p) for p in fine)
+    ]
+
+
+def _broadest(
+    ex: Exercise, facet: str, ways: list[tuple[Mistake, Right]], level: Level
+) -> list[tuple[Mistake, Right]]:
+    """Those that predict most of what fails. Only plays like the gravest had to be explained: a
+    mistake that explains others as well is the likelier cause, and is told alone.
+    """
+    failed = [p for p in level.failed if p.done and facet in p.wrong]
+    explained = [sum(_predicts(ex, way, p, facet) for p in failed) for _, way in ways]
+    return [one for one, n in zip(ways, explained, strict=True) if n == max(explained)]
+
+
+def _told(
+    ex: Exercise,
+    facet: str,
+    plays: list[Play],
+    mistakes: list[Mistake],
+    ways: list[tuple[Mistake, Right]],
+    where: str,
+) -> tuple[Diagnosis, Play]:
+    """The mistake in words, or the two that nothing tells apart; shown where nothing else would
+    look like it, if there is such a play."""
+    several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
+    hint = several[0].hint
+    if several[1:]:
+        hint = f"What was played fits two causes. {hint} Or: {several[1].hint}"
+    mine = [way for mistake, way in ways if mistake in several]
+    others = [way for mistake in mistakes if mistake not in several for way in mistake.wrong]
+
+    def clear(play: Play) -> bool:
+        """Whether the mistake comes to something else there than right would, and all others."""
+        said, *rest = ([play.comes_to(way)[0]] for way in (mine[0], ex.right, *others))
+        return all(facet in ex.differing(said, other) for other in rest)
+
+    def when(play: Play) -> bool:
+        return play.done and any(_predicts(ex, way, play, facet) for way in mine)
+
+    said = Diagnosis(several[0].id, f"{where} {hint}".strip(), when)
+    return said, next(filter(clear, plays), plays[0])
+
+
+def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
+    """One of several ranks has got this facet right, by a change, and no other one has what all
+    should have alike."""
+    if not play.done or play.case.world < 2 or usual.found("argument changed")(play):
+        return False
+
+    def alike(one: Seen, other: Seen) -> bool:
+        return facet not in ex.differing([After([one])], [After([other])])
+
+    first, *others = play.expected[0]
+    if not all(alike(one, first) for one in others):
+        return False
+    pairs = zip(play.seen[0], play.expected[0], strict=True)
+    right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
+    return len(right) == 1 and not alike(play.got(right[0]), Seen(None, play.before(right[0])))

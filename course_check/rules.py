@@ -1,0 +1,144 @@
+"""Rules on the trace: what may be said, to whom, how often and how much; and patterns of messages.
+
+A rule is a function of a Play that yields Findings. Most are made here by a function that takes
+the limit as a formula of the play: ``sends_at_most(lambda play: 2 * (play.case.world - 1))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from course_check.exercise import Finding, Play, Rule
+from course_lib.trace import Event
+
+Formula = Callable[[Play], int]
+
+
+def sends(play: Play, rank: int) -> list[Event]:
+    return [e for e in play.trace.of(rank) if e.is_send]
+
+
+def peers(play: Play, rank: int) -> set[int]:
+    """Whom this rank sends to."""
+    return {e.peer for e in sends(play, rank) if e.peer is not None}
+
+
+def between_barriers(play: Play, rank: int) -> list[list[Event]]:
+    """The calls of a rank after each barrier that no line of the answer makes."""
+    parts: list[list[Event]] = []
+    for e in play.trace.of(rank):
+        if e.op == "barrier" and not e.line:
+            parts.append([])
+        elif parts:
+            parts[-1].append(e)
+    return parts
+
+
+def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:
+    for event in filter(of_kind, play.trace.events):
+        line = f"\n  {event.line}" if event.line else ""
+        yield Finding(kind, f"rank {event.rank} calls {event.op}{why}{line}", event.rank)
+        return
+
+
+def without_a_word(play: Play) -> Iterator[Finding]:
+    """No rank calls anything: what it needs to know it knows already."""
+    return _first(play, "talks", lambda e: True, "")
+
+
+def no_collectives(play: Play) -> Iterator[Finding]:
+    """Send and receive alone: the collective that is asked for is not the answer to itself."""
+    return _first(
+        play, "collective", lambda e: e.is_collective, ": build the answer from send and recv"
+    )
+
+
+def _at_most(kind: str, does: str, count: Callable[[Play, int], int]) -> Callable[[Formula], Rule]:
+    """Makes rules by which no rank may have a higher count than the limit of the play."""
+
+    def at_most(limit: Formula) -> Rule:
+        def rule(play: Play) -> Iterable[Finding]:
+            most = limit(play)
+            for rank in play.ranks:
+                if (mine := count(play, rank)) > most:
+                    text = f"rank {rank} {does.format(mine)}, at most {most} are allowed"
+                    yield Finding(kind, text, rank, mine, most)
+
+        return rule
+
+    return at_most
+
+
+sends_at_most = _at_most("sends", "sends {} messages", lambda play, rank: len(sends(play, rank)))
+bytes_at_most = _at_most("bytes", "sends {} bytes", lambda play, rank: play.trace.bytes_sent(rank))
+receives_at_most = _at_most(
+    "bytes",
+    "receives {} bytes",
+    lambda play, rank: sum(m.nbytes for m in play.trace.messages if m.dst == rank),
+)
+messages_of_at_most = _at_most(
+    "bytes",
+    "sends a message of {} bytes",
+    lambda play, rank: max((e.nbytes for e in sends(play, rank)), default=0),
+)
+
+
+def bytes_in_total_at_least(limit: Formula) -> Rule:
+    """All ranks together send at least this much: less cannot carry the answer."""
+
+    def rule(play: Play) -> Iterable[Finding]:
+        least = limit(play)
+        mine = sum(play.trace.bytes_sent(rank) for rank in play.ranks)
+        if mine < least:
+            text = f"all ranks together send {mine} bytes, and the data have {least}"
+            yield Finding("too few bytes", text, None, mine, least)
+
+    return rule
+
+
+# ---- memory: bytes of tensors alive in a rank, which counts them itself --------------------------
+
+
+def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
+    """No rank may hold more bytes than ``limit(play, rank)`` at the moment of which the exercise's
+    argument has noted a ``reading`` ; None: as many as it likes. It is the rank's
+    own word."""
+
+    def rule(play: Play) -> Iterator[Finding]:
+        for rank in range(play.case.world if play.done else 0):
+            noted, most = play.got(rank).args[0], limit(play, rank)
+            mine = noted.get("memory") if isinstance(noted, dict) else None
+            if most is not None and (not isinstance(mine, int) or mine > most):
+                text = f"rank {rank} holds {_bytes(mine)} {when}, at most {most:,}"
+                whose = noted.get("largest") if isinstance(mine, int) else ""
+                more = f"; what it made itself, the largest first: {whose}" if whose else ""
+                yield Finding("memory", text + more, rank, mine, most)
+
+    return rule
+
+
+# when all is done that the exercise does with its answer, and while it drives it
+rests_at, peaks_at = partial(holds_at_most, "at rest"), partial(holds_at_most, "at the peak")
+
+
+def _bytes(count: object) -> str:
+    return f"{count:,} bytes" if isinstance(count, int) else "an unknown number of bytes"
+
+
+# ---- patterns of messages, for every exercise with a budget ------------------------------------
+
+
+def whole_tensors(play: Play) -> bool:
+    """Each message is as long as the tensor, which is cut into parts elsewhere."""
+    size, messages = getattr(play.given(0), "nbytes", 0), play.trace.messages
+    return size > 0 and bool(messages) and all(m.nbytes >= size for m in messages)
+
+
+def to_everyone(play: Play) -> bool:
+    return all(len(peers(play, r)) == play.case.world - 1 for r in play.ranks)
+
+
+def through_one(play: Play) -> bool:
+    """One rank is an end of every message."""
+    return any(all(root in (m.src, m.dst) for m in play.trace.messages) for root in play.ranks)

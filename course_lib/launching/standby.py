@@ -1,0 +1,80 @@
+"""The world that is ready before it is asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+
+from course_lib.errors import CourseError, NotStarted
+from course_lib.launching.forkserver import ForkServer
+from course_lib.launching.plan import Plan
+from course_lib.launching.world import World
+
+
+class Standby:
+    """The worlds of this process: those in use, and one that stands by for the next call.
+
+    Its ranks are as fresh as any: they have done nothing but form their group. It is used if the
+    next call wants the same world in the same environment and thrown away if not; after a minute
+    its ranks leave by themselves. ``COURSE_LIB_STANDBY`` is the time in seconds for which it is
+    kept; 0 switches it off.
+    """
+
+    def __init__(self) -> None:
+        self.ready: World | None = None
+        self._server: ForkServer | None = None
+        self._lock = threading.Lock()
+
+    def ready_or_new(self, plan: Plan) -> World:
+        """The world that stands by if it is one for this plan, else a new one."""
+        with self._lock:
+            ready, self.ready = self.ready, None
+            if ready is not None:
+                if ready.plan == plan and ready.is_fresh():
+                    return ready
+                ready.end()
+            return self._open(plan)
+
+    def _open(self, plan: Plan) -> World:
+        try:
+            if self._server is not None and self._server.has_died:
+                self.drop_server()
+            self._server = self._server or ForkServer()
+            return World(plan, self._server)
+        except OSError as error:
+            raise NotStarted(
+                f"the ranks did not start ({plan.world_size} in number): {error.strerror}. "
+                "How many processes and open files may you have, and how much memory (ulimit -a)?"
+            ) from None
+
+    def drop_server(self) -> None:
+        """Kill the fork server, if there is one."""
+        if self._server is not None:
+            self._server.kill()
+        self._server = None
+
+    def done(self, world: World) -> None:
+        """End a world, and start the next one like it in the background."""
+        plan, answered = world.plan, any(rank.pid for rank in world.ranks)
+        wanted = plan.standby > 0 and plan.init and plan.backend == "gloo"
+        with self._lock:
+            world.end()
+            if not answered:
+                self.drop_server()  # the next run shall not wait for this one
+                return
+            if wanted and self.ready is None:
+                with contextlib.suppress(CourseError):  # the next run starts its own, and tells
+                    self.ready = self._open(plan)
+
+    def after_fork(self) -> None:
+        """A fork of the notebook holds copies of our sockets: let go, and start anew."""
+        if self.ready is not None:
+            self.ready.files.close()
+        if self._server is not None:
+            self._server.release()
+        self.__init__()  # type: ignore[misc]
+
+
+standby = Standby()
+os.register_at_fork(after_in_child=standby.after_fork)

@@ -1,5 +1,0 @@
-"""Real ranks: processes that start in milliseconds, are recorded, and never outlive their cell."""
-
-from course_lib.ranks.launcher import run
-
-__all__ = ["run"]

@@ -1,0 +1,210 @@
+"""What one rank's log tells of it: what it has issued and completed, and what it waits for.
+
+A recorder wrote them, in a rank of ``run`` or in one of some other job: it makes no difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from course_lib.diagnosis import hazard
+from course_lib.diagnosis.failure import RankOutcome
+from course_lib.diagnosis.lines import call_text, ranks_have
+from course_lib.diagnosis.matching import CallMatcher
+from course_lib.errors import Hazard
+from course_lib.pickling import unpack
+from course_lib.recording.stack import Stack
+from course_lib.trace import Curve, Event, Line, Span, Trace
+
+_set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
+
+
+class RankState:
+    """One rank's. Every call that its log tells of goes to the world's CallMatcher, once."""
+
+    def __init__(
+        self,
+        number: int,
+        matcher: CallMatcher,
+        new_records: Callable[[], Iterable[tuple]],
+        stack: Stack,
+    ) -> None:
+        self.number, self.matcher, self.stack = number, matcher, stack
+        self._new_records = new_records
+        self.ready = False
+        self.outcome: RankOutcome | None = None  # None while it runs
+        self.events: list[Event] = []
+        self.spans: list[Span] = []
+        self.memory: Curve = []
+        self.has_threads = False  # the reader's code speaks from more than the main one
+        self.in_future = False  # somebody waits for a future
+        self.forming = False  # it stands in init_process_group
+        self.blocked_in: Event | None = None  # the call that it has entered and not come out of
+        self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
+        # asynchronous collectives that are not done, by number: C++ may wait for them
+        self.in_flight: dict[int, Event] = {}
+        self._gave_up: tuple[Event, float] | None = None  # the last call, and when
+        self.unwaited: dict[int, Event] = {}  # calls whose Work is the reader's to wait for
+        self.overlap: tuple[Event, Event] | None = None  # the second is given what the first fills
+        self._lines: dict[int, Line] = {}
+
+    @property
+    def returned(self) -> bool:
+        return self.outcome is not None and self.outcome.ended_well
+
+    @property
+    def waits_for(self) -> Event | None:
+        """The call that it stands in; or else the oldest of those under way, for which C++ may
+        wait, as DDP does in ``backward``: see ``is_in_torch``.
+        """
+        return self.blocked_in or next(iter(self.in_flight.values()), None)
+
+    @property
+    def last_call(self) -> Event | None:
+        """The last that it has made."""
+        return next(reversed(self.events), None)
+
+    def unmet(self, *calls: Event | None) -> str:
+        """Who has not made which of these calls of its, in words, and how many they have made, as
+        far as something is known of them; "" where all have.
+        """
+        for call in filter(None, calls):
+            if ranks := self.matcher.missing(call):
+                history = self.matcher.history(call.group)
+                known = [r for r in (self.number, *ranks) if history.calls.get(r)]
+                made = history.made(known) if call.is_collective else []
+                unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
+                return ". ".join([unmet, *made]).rstrip(".")
+        return ""
+
+    def hazard(self) -> Hazard | None:
+        """Of a rank that has ended well: a Work that nobody waited for, or not in time."""
+        for event in self.unwaited.values():
+            return hazard.unwaited(event)
+        return hazard.still_filled(*self.overlap) if self.overlap else None
+
+    def awaited(self) -> dict[int, Event | None]:
+        """Who had not made the call that it gave up last, and that call where it came later."""
+        return self.matcher.late(*self._gave_up) if self._gave_up else {}
+
+    @property
+    def gave_up_at(self) -> float:
+        return self._gave_up[1] if self._gave_up else math.inf
+
+    @property
+    def is_in_torch(self) -> bool:
+        """Whether it was inside torch when it was last asked for its stack."""
+        return self.in_future or self.stack.is_in_torch
+
+    def progress(self) -> object:
+        """What changes when a rank that is blocked does anything."""
+        if self.blocked_in:
+            return self.blocked_in.seq
+        cpu = self.stack.cpu_seconds()
+        # what it takes to answer a signal, and threads of gloo that look around, is no computing
+        return len(self.events), object() if cpu is None else round(cpu, 1)
+
+    # -- its log ------------------------------------------------------------------------------
+
+    def read_log(self) -> None:
+        """Read on: each record goes to the ``_read_`` method of its name."""
+        for record in self._new_records():
+            getattr(self, "_read_" + record[0])(*record[1:])
+
+    def _read_flag(self, name: str, on: bool = True) -> None:
+        setattr(self, name, on)  # ready, has_threads, in_future or forming
+
+    def _read_outcome(self, pickled: bytes) -> None:
+        self.outcome = unpack(pickled)
+
+    def _read_issued(self, *fields: Any) -> None:
+        """An Event's fields from ``op`` on, but that its line is a number here."""
+        event = Event(self.number, *fields)
+        number: Any = event.line
+        _set(event, "line", line := self._lines.get(number))
+        self.events.append(event)
+        if not event.waited:
+            self.unwaited[event.seq] = event
+        if not event.async_op:
+            self.blocked_in, self.blocked_at = event, line
+        elif event.is_collective:
+            self.in_flight[event.seq] = event
+        self.matcher.add(event)
+
+    def _read_shares(self, seq: int, what: str) -> None:
+        self.matcher.shares(self.events[seq], what)
+
+    def _read_overlaps(self, seq: int, first: int) -> None:
+        if self.overlap is None and self.events[first]:
+            self.overlap = self.events[first], self.events[seq]
+
+    def _read_threads(self, seq: int, line: int) -> None:
+        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        event = self.events[seq]
+        self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
+
+    def _read_waiting(self, seq: int, line: int) -> None:
+        self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
+
+    def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
+        event = self.events[seq]
+        if event.completed is None:
+            _set(event, "completed", at)
+        self.in_flight.pop(seq, None)
+        if event.is_recv and event.peer is None and source is not None:
+            _set(event, "peer", source)
+            self.matcher.found_source(event)
+        if waited:
+            self._read_taken(seq)
+        if event.op == "barrier":  # gloo's ends when all that the group called before it is done
+            earlier = [e for e in self.unwaited.values() if e.seq < seq and e.is_collective]
+            for done in (e for e in earlier if e.group == event.group):
+                self._read_taken(done.seq)
+
+    def _read_taken(self, seq: int) -> None:
+        event = self.events[seq]
+        _set(event, "waited", True)
+        self.unwaited.pop(seq, None)
+        if self.blocked_in is event:
+            self.blocked_in = None
+
+    def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
+        event = self._gone_on(seq)
+        self._gave_up = event, at
+        self.matcher.give_up(event)
+
+    def _read_refused(self, seq: int) -> None:
+        self.matcher.withdraw(self._gone_on(seq))
+
+    def _gone_on(self, seq: int) -> Event:
+        """The call; the rank has come out of it by an exception."""
+        event = self.events[seq]
+        _set(event, "waited", True)
+        self.unwaited.pop(seq, None)
+        self.blocked_in = None
+        self.in_flight.pop(seq, None)
+        return event
+
+    def _read_span(self, name: str, start: float, end: float) -> None:
+        self.spans.append(Span(self.number, name, start, end))
+
+    def _read_memory(self, curve: Curve) -> None:
+        self.memory += curve
+
+    def _read_group(self, name: str, ranks: tuple[int, ...]) -> None:
+        self.matcher.groups[name] = ranks
+
+    def _read_line(self, key: int, *line: Any) -> None:
+        self._lines[key] = Line(*line)
+
+
+def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:
+    """One Trace from all ranks' logs."""
+    matcher = ranks[0].matcher
+    events = sorted(matcher.known, key=lambda e: (e.issued, e.rank, e.seq))
+    spans = sorted((s for r in ranks for s in r.spans), key=lambda s: (s.start, s.rank))
+    note = None if recorded else "nothing was recorded: record=False"
+    memory = {rank.number: rank.memory for rank in ranks if rank.memory}
+    return Trace(events, spans, matcher.groups, note, memory)

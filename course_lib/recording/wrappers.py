@@ -1,0 +1,180 @@
+"""Thin wrappers where c10d's hooks are silent: tag, reduce op, new groups, waits.
+
+Where nobody records they do nothing but refuse a message to or from a rank that is not there: gloo
+would wait for it, and nobody knows why.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import distributed_c10d as c10d
+
+from course_lib.collectives import OP_OF_METHOD
+from course_lib.diagnosis.failure import RankOutcome
+from course_lib.recording import recorder
+from course_lib.recording.recorder import Recorder
+from course_lib.rendezvous import formed_already
+
+formed: Any = None  # the group that run() has formed
+_OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
+
+
+def install() -> None:
+    """Put the wrappers in place; a fork inherits them."""
+    _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
+    _wrap(dist.Work, Recorder.wait, "wait")
+    _wrap(dist.Work, Recorder.take, "is_completed")
+    _wrap(dist.Work, Recorder.take_future, "get_future")
+    _wrap(torch._C.Future, _future_wait, "wait")
+    _wrap(torch._C.Future, _future_asked, "done")  # a callback asks for the value
+    _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(threading.Thread, _start_thread, "start")
+    _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
+    torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
+    for replace, wrapper, name in (
+        (_replace, _init, "init_process_group"),
+        (_wrap, _new_group, "new_group"),
+    ):
+        original = getattr(c10d, name)
+        for module in torchs:  # whoever has imported it by its name
+            if module.__dict__.get(name) is original:
+                replace(module, wrapper, name)
+    os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
+
+
+def _replace(owner: Any, wrapper: Callable, *names: str) -> None:
+    for name in names:
+        original = getattr(owner, name)
+        setattr(owner, name, functools.update_wrapper(wrapper(original), original))
+
+
+def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
+    """Where somebody records, the wrapper is called in place of these, with the recorder and the
+    original before their arguments.
+    """
+
+    def recorded(original: Callable) -> Callable:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            active = recorder.active_recorder
+            if active is None:
+                return original(*args, **kwargs)
+            return wrapper(active, original, *args, **kwargs)
+
+        return call
+
+    _replace(owner, recorded, *names)
+
+
+_name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
+
+
+def _operation(method: Callable) -> Callable:
+    """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
+    is_message = method.__name__ in ("send", "recv", "recv_anysource")
+    has_splits = method.__name__ == "all_to_all_single"
+
+    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = recorder.current_call
+        last: Any = args[-1] if args else None
+        if is_message:
+            peer = args[1] if len(args) > 2 else None
+            if isinstance(peer, int) and not 0 <= peer < self.size():
+                raise RuntimeError(f"there is no rank {peer}: ranks are 0 to {self.size() - 1}")
+            call.tag = int(kwargs.get("tag", 0) if kwargs else last)
+        elif op := getattr(last, "reduceOp", None):
+            call.reduce_op = _name_of(op.op)
+        elif has_splits and len(args) > 3:
+            n = self.size()
+            written, read, *given = args[:4]
+            both = zip((written, read), given, strict=True)
+            call.splits = [rows or [len(tensor) // n] * n for tensor, rows in both]
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:
+            if call.seq >= 0 and recorder.active_recorder is not None:
+                recorder.active_recorder.refused(call.seq)
+            raise
+        finally:
+            call.tag, call.reduce_op, call.splits, call.seq = 0, None, None, -1
+
+    return operation
+
+
+def _init(function: Callable) -> Callable:
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if formed is not None and dist.group.WORLD is formed:
+            raise ValueError(formed_already("run()"))
+        active = recorder.active_recorder
+        if active is None:
+            return function(*args, **kwargs)
+        with active.waiting_in_cpp("forming"):
+            function(*args, **kwargs)
+        return active.watch(dist.group.WORLD)
+
+    return init_process_group
+
+
+def _new_group(
+    active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    if not dist.is_initialized():
+        return function(ranks, *args, **kwargs)
+    if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
+        made = function(ranks, *args, **kwargs)
+    else:
+        world = active.name_of(dist.group.WORLD)
+        members = ranks if isinstance(ranks, Sequence) else ()
+        shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
+        seq = active.issued("new_group", world, None, (), (), False, shape)
+        try:
+            made = function(ranks, *args, **kwargs)
+        except BaseException as error:
+            waited_in_vain = RankOutcome.of_exception(0, 0.0, error).timed_out
+            (active.gave_up if waited_in_vain else active.refused)(seq)
+            raise
+        active.completed(seq)
+    active.watch(made)
+    return made
+
+
+def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
+    if not future.done():
+        with active.waiting_in_cpp("in_future"):
+            method(future)
+    active.heard()
+    return method(future)
+
+
+def _future_asked(active: Recorder, method: Callable, future: Any) -> Any:
+    answer = method(future)
+    active.heard()
+    return answer
+
+
+def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
+    """What it calls may come from no line of the reader's but the one that has started it."""
+    thread.started_at = active.line_here(sys._getframe())
+    method(thread)
+
+
+def _monitored_barrier(
+    active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
+) -> None:
+    """The hooks say nothing of it."""
+    seq = active.issued("monitored_barrier", active.name_of(group), None, (), (), False)
+    try:
+        method(group, *args, **kwargs)
+    except RuntimeError:
+        active.gave_up(seq)
+        raise
+    active.completed(seq)

@@ -1,0 +1,69 @@
+"""Simulated ranks: a thousand of them in one process, on a modelled network, the same every time.
+
+README.md follows one call through the files.
+Nothing of torch is imported before the first simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from course_lib.errors import CourseError
+from course_lib.trace import Run
+from course_sim.network import Network
+
+__all__ = ["Network", "simulate"]
+
+_DEFAULT = Network()
+
+
+def simulate(
+    fn: Callable,
+    *args: Any,
+    world_size: int,
+    network: Network = _DEFAULT,
+    buffered: bool = False,
+    seed: int = 0,
+    limit: float = 60.0,
+    backend: str = "gloo",
+    init: bool = True,
+) -> Run:
+    """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
+
+    ``fn`` is the same plain torch.distributed code that ``run`` takes; inside it the default
+    process group is ready, unless ``init`` is False. Each rank has its own copy of the function,
+    its globals and arguments, and imports the user's own modules for itself.
+
+    Args:
+        fn: called once on every rank.
+        *args: any picklable values; each rank gets its own copy.
+        world_size: number of ranks.
+        network: what messages cost; see ``Network`` for its presets.
+        buffered: True lets a message set off before its recv is posted. By default it waits for
+            that (rendezvous), as gloo does, and NCCL for large messages.
+        seed: breaks ties between ranks that are ready at the same time, and draws the network's
+            jitter. Equal seeds give equal traces.
+        limit: seconds of the processor after which the ranks are stopped and a Hang is raised; of
+            the wall, where they stand still.
+        backend: whose rules are modelled: "gloo", or "nccl", with a GPU and its streams for each
+            rank; tensors stay on the CPU, as ``device()`` says.
+        init: False leaves ``dist.init_process_group`` to ``fn``; the ranks are started with what
+            torchrun would set.
+
+    Returns:
+        A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
+        All times in it are virtual.
+
+    Raises:
+        RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
+        CourseError for bad arguments, and where this torch cannot simulate.
+    """
+    from course_sim.isolation import compat
+
+    if problem := compat.missing():
+        raise CourseError(problem)
+
+    from course_sim import engine
+
+    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend, init)

@@ -1,0 +1,322 @@
+"""simulate(): from a function to a Run.
+
+check the arguments ──► pickle ──► one execution ──► others, with other poison ──► Run or error
+                                     │
+          Scheduler (who runs when)  │  Fabric (what a message costs)
+          Groups (who talks to whom) │  Privacy (what a process has to itself)
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from traceback import walk_stack
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from course_lib.diagnosis import deadlock, hazard
+from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
+from course_lib.pickling import pack_call, unpack_call
+from course_lib.progress_line import ProgressLine
+from course_lib.terminal import show
+from course_lib.trace import Run, Trace, many_events
+from course_lib.user_code import frame_lines, notebook_cells
+from course_sim import ahead
+from course_sim.agenda import Abandoned
+from course_sim.early_reads import find_read
+from course_sim.ends import poison
+from course_sim.ends.poison import Buffers
+from course_sim.ends.simulated_group import SimulatedGroup
+from course_sim.exchange.groups import Groups
+from course_sim.gpu import nccl, streams
+from course_sim.isolation import compat
+from course_sim.isolation.modules import is_imported, users_modules
+from course_sim.isolation.packages import asked_early
+from course_sim.isolation.private import Privacy
+from course_sim.network import Fabric, Network
+from course_sim.rank import Rank, current
+from course_sim.records import LazyEvents, history, line_of_thread
+from course_sim.scheduler import Scheduler
+
+MOST_RANKS = 8192
+BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
+_one_at_a_time = threading.Lock()
+
+
+@dataclass
+class Program:
+    """What is simulated, and how: the arguments of simulate(). Raises CourseError if one is bad."""
+
+    fn: Callable
+    args: tuple
+    world_size: int
+    network: Network
+    buffered: bool
+    seed: int
+    limit: float
+    backend: str
+    init: bool
+
+    def __post_init__(self) -> None:
+        n, limit = self.world_size, self.limit
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if n > (most := min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)):
+            raise CourseError(
+                f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
+            )
+        if not isinstance(self.network, Network):
+            raise CourseError(f"network={self.network!r}: give a Network, as Network(latency=5e-6)")
+        if not isinstance(self.seed, int):
+            raise CourseError(f"seed={self.seed!r}: give a whole number")
+        if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
+            raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
+        if self.backend not in ("gloo", "nccl"):
+            raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
+        try:
+            Fabric(self.network, n, self.seed)
+        except ValueError as error:
+            raise CourseError(str(error)) from None
+        if current() is not None:
+            raise CourseError("a simulated rank cannot simulate a world of its own")
+        notebook_cells()  # names them, for the lines in events and errors
+        with _by_value(self.fn) as self.modules:
+            self.parcel = pack_call(self.fn, self.args)
+
+
+@contextmanager
+def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
+    """Pickle the module that a function of the user's own comes from by value, so that each
+    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
+    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
+    """
+    name = getattr(fn, "__module__", None) or "__main__"
+    own = users_modules()
+    if name not in own or is_imported(own[name], own):
+        yield own
+        return
+    module = own.pop(name)
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield own
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+@cache
+def _somebody_has_frozen() -> bool:
+    """As the fork server does for its ranks. Asked once: to count takes longer than to simulate."""
+    return gc.get_freeze_count() > 0
+
+
+@contextmanager
+def _what_was_there_passed_over() -> Iterator[None]:
+    """Garbage that a rank lets be collected is its own: looking through a whole notebook's objects
+    each time takes ten times as long.
+    """
+    if _somebody_has_frozen():  # and may undo it
+        yield
+        return
+    gc.collect(1)  # what is frozen counts as old: garbage of the last simulation would stay there
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@interruptible("simulate()")
+def simulate(*args: Any) -> Run:
+    """See course_sim.simulate; the arguments are those of Program."""
+    program = Program(*args)
+    with _what_was_there_passed_over():
+        execution = execute(program)
+    show(execution.output)
+    for name, reason in (execution.privacy.modules.shared | asked_early).items():
+        warnings.warn(
+            f"all ranks share the module {name}, {reason}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    error, note = execution.error, None
+    poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
+    if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
+        note = (
+            f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
+        )
+    elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
+        error = find_read(execution, partial(execute, program)) or error
+    error = error or execution.unwaited()
+    run = execution.as_run(note)
+    # The error's traceback would keep it, with all that its ranks have left behind.
+    del execution
+    if error is not None:
+        if isinstance(error, CourseError):
+            error.run = run
+        raise error
+    return run
+
+
+def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
+    """Run ahead where that is worth it and goes well, step by step otherwise; once more where
+    ranks have changed what a package holds. ``side`` says which poison buffers get, ``flip``
+    (rank, k) that the first k of a rank get the other.
+    """
+    ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
+    execution = Execution(program, side, flip, run_ahead=ahead_first)
+    if ahead_first and not (execution.conclusive or execution.privacy.packages.changed):
+        execution = Execution(program, side, flip)
+    if execution.privacy.packages.changed:
+        return execute(program, side, flip)
+    return execution
+
+
+class Execution:
+    """One pass over the program, from the first rank's start to the last one's end."""
+
+    def __init__(
+        self, program: Program, side: int, flip: tuple[int, int], run_ahead: bool = False
+    ) -> None:
+        self.program = program
+        self._failed: list[RankOutcome] = []
+        self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
+        self.ranks: list[Rank] = []
+        n = program.world_size
+        with ProgressLine(self._progress), _one_at_a_time, many_events():
+            scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
+            grouping = Groups
+            end = SimulatedGroup
+            places = []
+            if program.backend == "nccl":
+                scheduling = nccl.NcclScheduler
+                grouping = nccl.NcclGroups
+                end = nccl.NcclGroup
+                places = streams.places()
+            self.scheduler = scheduling(n, program.seed)
+            self.ranks = self.scheduler.ranks
+            fabric = Fabric(program.network, n, program.seed)
+            self.privacy = Privacy(self.scheduler, program.modules, places)
+            self.switch = self.privacy.switch
+            with compat.separate_worlds(), self.privacy.in_place():
+                self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
+                for rank in self.ranks:
+                    rank.groups = self.groups
+                    rank.end_of = partial(end, self.groups, rank)
+                    flipped = flip[1] if rank.number == flip[0] else 0
+                    rank.buffers = Buffers(poison.MOST // n, side, flipped)
+                self.scheduler.run(self, program.limit)
+            self.error = self.scheduler.error
+            if self.error is None:
+                self._take_results()
+            if self.error is None and self._failed:
+                self.error = root_cause(self._failed)
+            self.error = self.error or self.groups.unfinished()
+            self.conclusive = self.error is None or isinstance(self.error, Hang)
+            if run_ahead and self.error is None:  # then find the times
+                replay = ahead.Replay(self.groups, program.seed)
+                self.conclusive = replay.run_logs()
+        for failed in self._failed:
+            compat.as_callers(failed.exception)
+        self.output = self.privacy.output()
+        self.seconds = max(rank.clock for rank in self.ranks)
+
+    def _progress(self) -> str:
+        """How far it is. Ranks that run ahead have no time yet."""
+        calls = sum(len(rank.records) for rank in self.ranks)
+        time = max((rank.clock for rank in self.ranks), default=0.0)
+        at = f" at {time:.3g} s of their time" if time else ""
+        return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
+
+    def live(self, rank: Rank) -> None:
+        """What a rank does in its own thread."""
+        self.privacy.enter(rank)
+        if self.program.init:
+            group = rank.end_of("0", self.groups.form(rank))
+            compat.enter_world(group, self.groups.world.members)
+        else:
+            compat.enter_world()
+        try:
+            function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
+            result = function(*args)
+            # as it comes back from a process
+            rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
+            if not rank.outcome.ended_well:
+                self._failed.append(rank.outcome)
+            if rank.gpu:
+                rank.gpu.finish()
+        except Abandoned:
+            raise
+        except BaseException as error:
+            if self.scheduler.error is None:
+                outcome = RankOutcome.of_exception(rank.number, self.scheduler.now, error)
+                (self._left if outcome.ended_well else self._failed).append(outcome)
+        finally:
+            rank.clock = self.scheduler.now
+            if not rank.gone:  # left behind in compiled code: its world has long been taken down
+                compat.leave_world()
+
+    def _take_results(self) -> None:
+        """The ranks' results, of the caller's classes."""
+        try:
+            for rank in self.ranks:
+                rank.result = rank.outcome and rank.outcome.value()
+        except CourseError as error:
+            self.error = error
+
+    def stopped(self, parked: list[Rank]) -> BaseException:
+        """Nobody can go on: the error that says why."""
+        if self._failed:
+            return root_cause(self._failed)
+        if unfinished := self.groups.unfinished():
+            return unfinished
+        cause = self.groups.cause
+        waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
+        records, names = [rank.records for rank in self.ranks], self.groups.names
+        error = deadlock.of_calls(
+            blocked={r: w.record.op for r, w in waits.items()},
+            lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
+            on={r: w.on for r, w in waits.items()},
+            returned=[rank.number for rank in self.ranks if rank.gone],
+            groups=names,
+            advice=self.groups.advice(parked),
+            history=lambda group: history(records, names[group], group),
+        )
+        return who_left(error, self._left)
+
+    def overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+        lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
+        text = [
+            f"rank {rank.number} did not return within {self.program.limit:g} s.",
+            *(f"    {line}" for line in lines),
+        ]
+        if stuck:
+            text.append("It is inside compiled code that nobody can stop, and was left behind.")
+        text.append("If it is only slow, give it longer: simulate(…, limit=seconds).")
+        waits = [Wait(rank.number, "", lines[-1] if lines else None)]
+        return Hang("\n".join(text), waits=waits)
+
+    def unwaited(self) -> CourseError | None:
+        """The Hazard for the first Work that nobody waited for, in time."""
+        left = [record for rank in self.ranks for record in rank.records if not record.waited]
+        first = min(left, key=lambda record: record.issued, default=None)
+        return hazard.unwaited(first.event()) if first else None
+
+    def as_run(self, note: str | None = None) -> Run:
+        calls = [rank.records for rank in self.ranks]
+        spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
+        events: Any = LazyEvents(calls)
+        memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
+        trace = Trace(events, spans, self.groups.names, note, memory)
+        results = [rank.result for rank in self.ranks]
+        return Run(results, trace, self.seconds, len(calls), "simulated", self.output)

@@ -1,0 +1,266 @@
+"""Messages between two ranks: which send meets which recv, and when each of them is done.
+
+    sends[dst, src, tag]   deque of sends that nobody receives yet      the k-th of a key meets
+    recvs[dst, src, tag]   deque of recvs that nobody sends to yet      the k-th of the same key
+    anys[dst, tag]         recvs from any source: the first of them takes what is there earliest
+
+They meet when they are called, and the bytes change hands. Each is posted at its own time: at
+once, or when a rank's log (ahead.py) or a GPU's stream (streams.py) comes to it.
+
+    rendezvous    a message sets off when both have been posted; a send announces itself at once
+    buffered      it sets off when it is sent, and is there when its first byte is
+
+    a send is done when its last byte has left
+    a recv is done when the last byte is in, and not before it was posted
+
+Nothing here knows a buffer: a message is bytes, and what has come waits until its Work takes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import torch
+
+from course_lib.diagnosis import mismatch
+from course_lib.errors import CourseError
+from course_lib.trace import Event
+from course_sim.network import Fabric
+from course_sim.rank import Call, Rank
+from course_sim.records import Site, op_of
+from course_sim.scheduler import Scheduler
+
+Key = tuple[int, int, int]
+
+
+class Message(Call):
+    """One side of a message."""
+
+    __slots__ = ("data", "key", "mail", "partner")
+
+    def __init__(self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key) -> None:
+        self.rank, self.record = rank, rank.record(op, site)  # in line: it is quicker
+        self.number = len(rank.records)
+        self.posted = False
+        self.work = None
+        self.mail, self.key = mail, key
+        self.data: bytes | None = None
+        self.partner: Any = None  # the other side, once both have called
+
+    @property
+    def on(self) -> tuple[int, ...]:
+        op = self.record.op
+        if op.peer is not None:
+            return (op.peer,)
+        return tuple(r for r in self.mail.ranks if r != self.rank.number)
+
+    @property
+    def met(self) -> Sequence[Message]:
+        return () if self.partner is None else (self.partner,)
+
+
+class Send(Message):
+    __slots__ = ("delivered", "order", "there")
+
+    order: int  # of the sends of all ranks, in which they take the links
+    there: float  # from when on a recv from any source may take it
+    delivered: float | None  # when the last byte is in, once that is known
+    ready = True
+
+    def post(self) -> None:
+        """There is a message for a recv."""
+        mail, scheduler = self.mail, self.mail.scheduler
+        self.delivered, self.order = None, scheduler.next_order()
+        self.there = scheduler.now + mail.fabric.late(self.record.op.nbytes)
+        if mail.buffered:
+            self.set_off()
+        self.posted, self.record.issued = True, scheduler.now
+        if self.partner is not None:
+            if self.partner.posted:
+                mail.begin(self)
+        elif mail.anys:
+            mail.serve(self.key[0], self.key[2])
+
+    def set_off(self) -> None:
+        mail, op = self.mail, self.record.op
+        drawn = self.partner is not None and self.partner.key[1] < 0
+        left, self.there = mail.fabric.send(mail.scheduler, op, self.arrived, drawn)
+        mail.scheduler.over(self, left)
+
+    def arrived(self, at: float) -> None:
+        """The network knows at what time the last byte is in."""
+        self.delivered = at
+        if self.partner is not None and self.partner.posted:
+            self.mail.scheduler.over(self.partner, at)
+
+
+class Recv(Message):
+    __slots__ = ()
+
+    @property
+    def ready(self) -> bool:
+        return self.data is not None
+
+    def post(self) -> None:
+        """From now on there is a place for a message."""
+        mail = self.mail
+        self.posted, self.record.issued = True, mail.scheduler.now
+        if self.partner is not None and self.partner.posted:
+            mail.begin(self.partner)
+        if self.key[1] < 0:
+            mail.serve(self.key[0], self.key[2])
+
+    def take(self) -> bytes:
+        """What has come."""
+        data, self.data = self.data or b"", None
+        return bytes(len(data)) if self.mail.fabric.network.zeros else data
+
+    @property
+    def source(self) -> int:
+        """Whom it came from, by group rank."""
+        assert self.record.op.peer is not None
+        return self.mail.ranks.index(self.record.op.peer)
+
+
+class Mail:
+    """The post office of one group."""
+
+    def __init__(self, groups: Any, name: str, members: dict[int, int]) -> None:
+        """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
+        see groups.py.
+        """
+        self.scheduler: Scheduler = groups.scheduler
+        self.fabric: Fabric = groups.fabric
+        self.name, self.buffered = name, groups.buffered
+        self.members, self.ranks = members, tuple(members)
+        self.sends: defaultdict[Key, deque[Send]] = defaultdict(deque)
+        self.recvs: defaultdict[Key, deque[Recv]] = defaultdict(deque)
+        self.anys: defaultdict[tuple[int, int], deque[Recv]] = defaultdict(deque)
+        self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
+        self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
+
+    def send(
+        self, rank: Rank, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
+    ) -> Send:
+        """Send bytes to group rank ``dst``; of ``like``, only dtype and shape are looked at."""
+        op, key = self._op("send", rank, dst, like, tag, site)
+        call = Send(self, rank, op, site, key)
+        call.data = data
+        if rank.poisoned and not site.carries:
+            rank.show(data)
+        self.sends[key].append(call)
+        self._meet(key)
+        self.scheduler.post(call)
+        return call
+
+    def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
+        """Receive from group rank ``src``, or from anybody where it is −1."""
+        op, key = self._op("recv", rank, src, like, tag, site)
+        call = Recv(self, rank, op, site, key)
+        if not call.record.waited:
+            rank.poisoned.append(call.record)
+        if src < 0:
+            self.scheduler.read_clock()  # who comes first is a matter of time
+            self.anys[key[0], tag].append(call)
+        else:
+            self.recvs[key].append(call)
+            self._meet(key)
+        self.scheduler.post(call)
+        return call
+
+    def _op(
+        self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
+    ) -> tuple[Event, Key]:
+        """What is written down of this call, one for all that are alike; and its key."""
+        scheduler = self.scheduler
+        if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
+            scheduler.check(rank)
+        alike = site, rank.number, kind, peer, tag, like.dtype, like.shape
+        known = self._ops.get(alike)
+        if known is not None:
+            return known
+        me = self.members[rank.number]
+        if tag < 0:
+            raise RuntimeError(f"tag={tag}: a tag is a whole number, zero or more")
+        if me == peer:  # torch refuses it of a send; in a batch, and of a recv, gloo does
+            raise RuntimeError(
+                f"rank {rank.number} cannot {kind} to or from itself: "
+                "there is no such connection, copy"
+            )
+        op = op_of(
+            kind,
+            rank.number,
+            None if peer < 0 else self.ranks[peer],
+            self.name,
+            like,
+            site,
+            tag=tag,
+            async_op=not site.blocking,
+            **{"bytes_in" if kind == "send" else "bytes_out": like.nbytes},
+        )
+        key = (peer, me, tag) if kind == "send" else (me, peer, tag)
+        self._ops[alike] = op, key
+        return op, key
+
+    def _meet(self, key: Key) -> None:
+        """Match what waits under a key, as far as no recv from any source was called before."""
+        sends, recvs = self.sends[key], self.recvs[key]
+        anys = self.anys.get((key[0], key[2])) if self.anys else None
+        while sends and recvs and not (anys and anys[0].number < recvs[0].number):
+            self._match(sends.popleft(), recvs.popleft())
+
+    def _match(self, send: Send, recv: Recv) -> None:
+        """The bytes change hands, if they fit."""
+        op = recv.record.op
+        if op.peer is None:
+            recv.record.op = op = replace(op, peer=send.record.op.rank)
+        if error := self.misfit(send.record.op, op):
+            self.scheduler.fail(error)
+        send.partner = recv
+        recv.partner = send
+        recv.data = send.data
+        send.data = None
+        if send.posted and recv.posted:
+            self.begin(send)
+
+    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+        """The error if the one is not what the other expects."""
+        if send.nbytes == recv.nbytes and send.dtype == recv.dtype:  # in line: it is quicker
+            return None
+        return mismatch.between(send, recv)
+
+    def begin(self, send: Send) -> None:
+        """Both sides have been posted."""
+        recv = send.partner
+        recv.partner = None  # two that know each other would live until they are searched for
+        if not self.buffered:
+            self.scheduler.at_last(send.order, send.set_off)
+        elif send.delivered is not None:
+            self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
+
+    def serve(self, dst: int, tag: int) -> None:
+        """Let recvs from any source take what is there, and look again when more is."""
+        anys = self.anys[dst, tag]
+        looks = self._looks
+        now = self.scheduler.now
+        if looks.get((dst, tag), inf) <= now:
+            del looks[dst, tag]
+        while anys and (coming := self._coming(dst, tag)):
+            first = min(coming, key=lambda send: (send.there, self.scheduler.tie()))
+            if first.there > now:
+                if first.there < looks.get((dst, tag), inf):
+                    looks[dst, tag] = first.there
+                    self.scheduler.at(first.there, lambda: self.serve(dst, tag))
+                return
+            self.sends[first.key].popleft()
+            self._match(first, anys.popleft())
+            for send in self._coming(dst, tag):  # those that were kept for it
+                self._meet(send.key)
+
+    def _coming(self, dst: int, tag: int) -> list[Send]:
+        queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
+        return [queue[0] for queue in queues if queue]

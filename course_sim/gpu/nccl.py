@@ -1,0 +1,233 @@
+"""NCCL's rules, where they differ from gloo's: calls are handed to streams, and one after another.
+
+    dist.all_reduce(x)   host ─► Gpu.give ─► the group's Lane ─ in order, once the input is ready ─►
+                                             the call takes place, at that time: in the current
+                                             stream, or, with async_op=True, in the communicator's
+    wait()               the thread waits for the values, the current stream for the end; the host's
+                         clock stands only in barrier() and in what looks at values
+
+A group has one communicator, for collectives, batches and single sends and receives alike: that is
+how torch does it when init_process_group was given a device_id. Tags are ignored, and there is no
+receiving from anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from course_lib.collectives import MAKE_GROUPS  # ranks meet in the store, not on their GPUs
+from course_lib.diagnosis import deadlock, lines, mismatch
+from course_lib.errors import CourseError, Deadlock, Wait
+from course_lib.trace import Event
+from course_sim.ends.simulated_group import SimulatedGroup
+from course_sim.exchange.combine import Tensors
+from course_sim.exchange.groups import Groups
+from course_sim.exchange.mail import Key, Mail, Message, Send
+from course_sim.gpu.streams import Gpu, Lane
+from course_sim.rank import Call, Rank
+from course_sim.scheduler import Scheduler
+
+_CROSSED = (
+    "They use these groups in different order, and on GPUs each may hold what the other needs to "
+    "start, even where this run came through. Use groups in the same order on all ranks."
+)
+_TOGETHER = "Start them together: dist.batch_isend_irecv."
+_ASSUMED = (
+    "That is so where a group has one communicator, as is modelled here; torch's backend "
+    "'nccl-lazy' makes one for each pair of ranks, and there these two calls do not meet. "
+)
+_SAME_ORDER = "Call them in the same order on all ranks, or give one of them a group of its own."
+
+
+class NcclScheduler(Scheduler):
+    """The clocks are those of hosts; calls and computing go to streams."""
+
+    backend = "nccl"
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        for rank in self.ranks:
+            rank.gpu = Gpu(rank)
+
+    def post(self, call: Call) -> None:
+        op, gpu = call.record.op, call.rank.gpu
+        if op.op in MAKE_GROUPS:
+            super().post(call)
+        elif op.group in gpu.batches:
+            gpu.batches[op.group].append(call)
+        else:
+            gpu.give(op.group, [call])
+
+    def over(self, call: Call, at: float, at_once: bool = False) -> None:
+        """The thread goes on now that the end is known; its clock has never stood."""
+        rank, op = call.rank, call.record.op
+        if op.op in MAKE_GROUPS:
+            return super().over(call, at)
+        call.record.completed = at
+        if rank.waits is call:
+            self.wake(rank, rank.clock)
+        return rank.gpu.lanes[op.group].over(call, at)
+
+    def wait_for(self, call: Call, timeout: Any = None) -> None:
+        rank, record = call.rank, call.record
+        if timeout:
+            self.wait_at_most(call, timeout)
+        if record.op.op in MAKE_GROUPS:
+            return super().wait_for(call)
+        self.check(rank)
+        if record.completed is None:
+            self.park(rank, call)
+        assert record.completed is not None
+        rank.gpu.lanes[record.op.group].deliver_before(call)
+        call.work = None  # which delivers itself
+        rank.not_before(record.completed)
+        if record.op.op == "barrier" and not record.op.async_op:
+            rank.gpu.current.synchronize()
+        return None
+
+    def poll(self, call: Any) -> None:
+        """Asking is enough for the values to be there, unlike on gloo."""
+        super().poll(call)
+        over = call.record.completed is not None and call.record.completed <= self.now
+        if over and call.work is not None:
+            call.work.wait()
+
+
+class NcclMail(Mail):
+    def _op(self, *call: Any) -> tuple[Event, Key]:
+        op, (to, other, _) = super()._op(*call)
+        if other < 0:
+            self.scheduler.fail(mismatch.no_source(op))
+        return op, (to, other, 0)
+
+    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+        if send.tag != recv.tag:
+            return mismatch.pair(send, recv, "tag on NCCL", send.tag, recv.tag)
+        return super().misfit(send, recv)
+
+    def begin(self, send: Send) -> None:
+        """Whoever is posted last need not be the later one: threads run ahead of streams."""
+        both = max(send.record.issued, send.partner.record.issued)
+        if both > self.scheduler.now:
+            self.scheduler.at(both, lambda: self.begin(send))
+        else:
+            super().begin(send)
+
+
+class NcclGroup(SimulatedGroup):
+    backend = "nccl"
+    supports_coalescing = True
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        raise ValueError("NCCL has no monitored_barrier: call barrier(), or use a group of gloo")
+
+    def _start_coalescing(self, device: Any) -> None:
+        self._rank.gpu.batches[self._channel.name] = []
+
+    def _end_coalescing(self, device: Any) -> Batch:
+        gpu, name = self._rank.gpu, self._channel.name
+        calls = gpu.batches.pop(name)
+        if calls:
+            gpu.give(name, calls)
+        return Batch([call.work for call in calls])
+
+    def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
+        return self._in_order([tensor], super()._send, tensor, *more)
+
+    def _recv(self, tensor: torch.Tensor, *more: Any) -> Any:
+        return self._in_order([tensor], super()._recv, tensor, *more)
+
+    def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
+        return self._in_order([*ins, *outs], super()._issue, op, ins, outs, *opts, **more)
+
+    def _in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
+        """A call after those before it; its lane knows the Work, and so its memory."""
+        if lane := self._rank.gpu.lanes.get(self._channel.name):
+            lane.finish_before(tensors)
+        work = make(*args, **more)
+        work.call.work = work
+        return work
+
+
+class Batch(torch.distributed.Work):
+    """The calls of a batch are waited for as one."""
+
+    __slots__ = ("_works",)
+
+    def __init__(self, works: list[Any]) -> None:
+        super().__init__()
+        self._works = works
+
+    def wait(self, timeout: Any = None) -> bool:
+        return all(work.wait(timeout) for work in self._works)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+
+class NcclGroups(Groups):
+    mail = NcclMail
+
+    def cause(self, call: Call) -> Call:
+        """What a rank waits for in the end: the call before it on its communicator."""
+        lane = _lane(call)
+        return lane.under_way[0] if lane and call not in lane.under_way else call
+
+    def unfinished(self) -> CourseError | None:
+        return super().unfinished() or self._crossed()
+
+    def _crossed(self) -> Deadlock | None:
+        """The error if two ranks use two groups in different order: each group's kernels may hold
+        what the other's need to start, and then both wait for ever.
+        """
+        ranks, members = self.scheduler.ranks, self.names
+        for one, other in combinations(members, 2):
+            both = set(members[one]).intersection(members[other])
+            kernels = [_kernels(ranks[r], (one, other)) for r in both]
+            for row in kernels[1:]:
+                for a, b in zip(kernels[0], row, strict=False):
+                    if a.group != b.group:
+                        where = lines.among(members, (one, other))
+                        waits = [_wait_for(a, b, where), _wait_for(b, a, where)]
+                        return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
+        return None
+
+    def advice(self, parked: list[Rank]) -> str:
+        """Where a call's counterpart is there and stands behind another one: that is why."""
+        for rank in parked:
+            for other in self.cause(rank.waits).met if rank.waits else ():
+                lane = None if other.posted else _lane(other)
+                if lane is None or not lane.under_way:
+                    continue
+                first = lane.under_way[0]
+                behind, before = (lines.call_text(call.record.op) for call in (other, first))
+                messages = isinstance(first, Message) and isinstance(other, Message)
+                peers = {call.record.op.peer for call in (first, other)}
+                return (
+                    f"On a communicator, calls run one after another: on rank {other.rank.number}, "
+                    f"{behind} is called, and stands behind {before}. "
+                    + (_ASSUMED if messages and len(peers) == 2 else "")
+                    + (_TOGETHER if messages else _SAME_ORDER)
+                )
+        return ""
+
+
+def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:
+    """What a rank asks its GPU for in these groups, but for messages."""
+    ops = [record.op for record in rank.records if record.op.group in groups]
+    return [op for op in ops if op.is_collective and op.op not in MAKE_GROUPS]
+
+
+def _wait_for(a: Event, b: Event, where: Mapping[str, str]) -> Wait:
+    return Wait(a.rank, lines.call_text(a) + where[a.group], a.line, (b.rank,), a.group)
+
+
+def _lane(call: Call) -> Lane | None:
+    return call.rank.gpu.lanes.get(call.record.op.group)

@@ -1,0 +1,290 @@
+"""A rank's GPU: the host hands out work and goes on, streams do it later.
+
+    host      ┬ compute ┬ all_reduce ┬ compute ┬ x.item() ─ ─ stands still ─ ─ ┬ goes on
+              │ 5 µs    │ 5 µs       │ 5 µs    │                               │
+    compute   └▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓┘
+    lane      (one a group)  └▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  behind what computed its input
+
+The rank's clock is the host's. A Stream is one number: when it will have done all that it was
+given. That is always known, because a rank's thread goes on from a wait only once it is: threads
+wait for values, clocks do not. What may still be open is a Lane.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any
+
+import torch
+
+from course_lib.overlap import stretch
+from course_sim.exchange.combine import Tensors
+from course_sim.isolation.private import Place, Replace, for_ranks
+from course_sim.rank import Call, Rank, current
+from course_sim.records import is_callers
+from course_sim.scheduler import Scheduler
+
+LAUNCH = 5e-6  # seconds of the host for each thing that it hands out; the stream may begin at once
+
+
+class Moment:
+    """A time ``at`` which something will have happened: the host may ask for it, or wait."""
+
+    at = 0.0
+
+    def query(self) -> bool:
+        return self.at <= mine().scheduler.read_clock()
+
+    def synchronize(self) -> None:
+        mine().stand_still_until(self.at)
+
+
+class Stream(Moment):
+    """What torch.cuda.Stream and torch.cpu.Stream are in a rank with a GPU; ``at`` is when it will
+    have done all that it was given.
+    """
+
+    name = "compute"
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        streams = mine().streams
+        self.name = f"side {len(streams)}"
+        streams.append(self)
+
+    def wait_event(self, other: Moment) -> None:
+        self.wait_until(other.at)
+
+    wait_stream = wait_event
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_until(self, at: float) -> None:
+        """What comes next on this stream waits; the host does not."""
+        self.at = max(self.at, at)
+
+
+class Event(Moment):
+    """A mark on a stream; ``at`` is the time at which the stream comes by."""
+
+    def __init__(self, enable_timing: bool = False, **_: Any) -> None:
+        self._timing = enable_timing
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.at = mine().reached(stream)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        (stream or mine().current).wait_event(self)
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this mark to the other one."""
+        if not (self._timing and end._timing):
+            raise RuntimeError("both events need enable_timing=True")
+        if not (self.query() and end.query()):
+            raise RuntimeError("device not ready: call synchronize() before elapsed_time()")
+        return (end.at - self.at) * 1e3
+
+
+class Lane:
+    """One rank's end of a communicator: what it is given begins when all before it is over, in
+    whichever stream that is.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._line: deque[tuple[float, list[Call]]] = deque()
+        self.under_way: list[Call] = []  # begun, and their end is not known
+        # Whose values are not in place, in the order of the calls, and whether the rank goes on.
+        self.unwaited: dict[Call, bool] = {}
+        self.last: Any = None
+        self._free = 0.0
+
+    def put(self, ready: float, calls: list[Call]) -> None:
+        """Calls that begin together, not before ``ready``."""
+        self._line.append((ready, calls))
+        self.last = calls[-1]
+        self._go_on()
+
+    def over(self, call: Call, at: float) -> None:
+        """It is known when a call that is under way is over."""
+        self.under_way.remove(call)
+        self._free = max(self._free, at)
+        self._go_on()
+
+    def deliver_before(self, call: Call) -> None:
+        """Who waits for a call has waited for those before it, as they have run in order."""
+        while call in self.unwaited:
+            earlier = next(iter(self.unwaited))
+            del self.unwaited[earlier]
+            if earlier is not call:
+                earlier.record.waited = True
+                _deliver(earlier)
+
+    def finish_before(self, tensors: Tensors) -> None:
+        """A call is about to use these tensors. What earlier ones do with them is done by then:
+        the thread goes on once their values are there.
+        """
+        wanted = list(map(stretch, tensors)) if any(self.unwaited.values()) else []
+        for call, goes_on in list(self.unwaited.items()):
+            theirs = list(map(stretch, call.work.memory)) if goes_on and call.work else []
+            if any(a < stop and b < end for a, end in wanted for b, stop in theirs):
+                self._scheduler.check(call.rank)
+                if call.record.completed is None:
+                    self._scheduler.park(call.rank, call)
+                _deliver(call)
+
+    def _go_on(self) -> None:
+        if self.under_way or not self._line:
+            return
+        ready, batch = self._line.popleft()
+        self.under_way = list(batch)
+
+        def begin() -> None:
+            for call in batch:
+                call.post()
+
+        self._scheduler.at(max(ready, self._free), begin)
+
+
+def _deliver(call: Call) -> None:
+    """Put what has come into place. The Work is the user's alone from then on."""
+    work, call.work = call.work, None
+    if work is not None:
+        work.deliver()
+
+
+class Gpu:
+    """All streams of one rank."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.scheduler: Scheduler = rank.scheduler
+        self._rank = rank
+        self.compute = self.current = object.__new__(Stream)
+        self.streams = [self.compute]
+        self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
+        self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
+
+    def reached(self, stream: Stream | None = None) -> float:
+        """When a stream would begin what it were given now."""
+        return max((stream or self.current).at, self.scheduler.now)
+
+    def run(self, seconds: float) -> float:
+        """Give the current stream work; returns when it will have done it."""
+        self.current.at = end = self.reached() + seconds
+        self.stand_still_until(self.scheduler.now + LAUNCH)
+        return end
+
+    def give(self, group: str, batch: list[Any]) -> None:
+        """Hand calls to a communicator; they wait for what the current stream was given so far.
+        Those that are not asynchronous run in that stream, which has to wait for them at once.
+        """
+        lane = self.lanes[group]
+        for call in batch:
+            op = call.record.op
+            in_current = op.is_collective and not op.async_op  # torch's send does not know
+            call.record.called = self.scheduler.now
+            call.record.stream = self.current.name if in_current else "communicator"
+            lane.unwaited[call] = not in_current
+        lane.put(self.reached(), batch)
+        self.stand_still_until(self.scheduler.now + LAUNCH)
+
+    def stand_still_until(self, at: float) -> None:
+        self.scheduler.check(self._rank)
+        self.scheduler.sleep_until(self._rank, at)
+
+    def synchronize(self) -> None:
+        """The host waits for all streams; what has come by then is in place."""
+        for lane in self.lanes.values():
+            for call in list(lane.unwaited):
+                call.record.waited = True
+                if call.work is not None:
+                    call.work.wait()
+        self.finish()
+
+    def finish(self) -> None:
+        """Let the clock show when all streams are done."""
+        for lane in self.lanes.values():
+            while lane.last.record.completed is None:
+                self.scheduler.park(self._rank, lane.last)
+            self.stand_still_until(lane.last.record.completed)
+        self.stand_still_until(max(stream.at for stream in self.streams))
+
+
+def mine() -> Gpu:
+    rank = current()
+    assert rank is not None
+    return rank.gpu
+
+
+# ---- what is replaced ---------------------------------------------------------------------------
+
+_LOOKS = (
+    "item tolist cpu numpy nonzero "
+    "__bool__ __int__ __float__ __index__ __repr__ __format__ __array__"
+)
+
+
+@contextmanager
+def _on(stream: Stream | None) -> Iterator[None]:
+    gpu = mine()
+    before, gpu.current = gpu.current, stream or gpu.current
+    try:
+        yield
+    finally:
+        gpu.current = before
+
+
+def _looks(original: Any) -> Any:
+    """A look at a tensor's values, which are on the GPU: the host waits for the current stream.
+    A library's looks do not count: what it keeps on the CPU, as optimizers their step, cannot be
+    told apart here from what it keeps on a GPU.
+    """
+
+    @wraps(original)
+    def look(*args: Any, **kwargs: Any) -> Any:
+        rank = current()
+        if rank is not None and is_callers(sys._getframe(1)):
+            rank.gpu.current.synchronize()
+        return original(*args, **kwargs)
+
+    return look
+
+
+def _class(ours: type) -> Replace:
+    """A class that makes ours in a rank's thread, and what it stands for elsewhere. It stays a
+    class: torch asks ``isinstance(x, torch.cuda.Event)``.
+    """
+
+    def replace(original: Any) -> Any:
+        def make(cls: type, *args: Any, **kwargs: Any) -> Any:
+            return original(*args, **kwargs) if current() is None else object.__new__(cls)
+
+        return type(ours.__name__, (ours,), {"__new__": make})
+
+    return replace
+
+
+def places() -> list[Place]:
+    """What of torch is replaced in ranks with a GPU; a CPU-only torch has all of these, too."""
+    synchronize = for_ranks(lambda rank, device=None: rank.gpu.synchronize())
+    out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
+    for module in (torch.cuda, torch.cpu):
+        out += [
+            (module, "Stream", _class(Stream)),
+            (module, "Event", _class(Event)),
+            (module, "stream", for_ranks(lambda rank, stream: _on(stream))),
+            (module, "current_stream", for_ranks(lambda rank, device=None: rank.gpu.current)),
+            (module, "synchronize", synchronize),
+        ]
+    out += [
+        (torch.cuda, "default_stream", for_ranks(lambda rank, device=None: rank.gpu.compute)),
+        (torch.cuda, "set_device", for_ranks(lambda rank, device: None)),
+    ]
+    out += [(torch.Tensor, name, _looks) for name in _LOOKS.split()]
+    return [*out, (torch, "equal", _looks)]

@@ -1,0 +1,152 @@
+"""How a tensor lies on the ranks, and each stretch of the whole beside what the ranks have there.
+
+Where places are known (pieces.py), there is one cut. Else it is found by shapes: every known cut
+whose pieces have the shapes that are there. Several can fit: four ranks with one half each may
+hold halves 0, 1, 0, 1 or 0, 0, 1, 1. The plainest comes first, and whoever compares tries one
+after another.
+
+    whole on every rank          [ 0 1 2 3 ] [ 0 1 2 3 ]
+    blocks along a dimension     [ 0 1 ] [ 2 3 ]      of any lengths, some of them 0
+    blocks of fused layers       [ 0 2 ] [ 1 3 ]      each layer is cut, its blocks stand together
+    several copies of a block    [ 0 1 ] [ 2 3 ] [ 0 1 ] [ 2 3 ]
+    a grid                       blocks along two dimensions, all of one size
+    flat                         blocks of the flattened tensor; zeros may pad the last ones
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise, permutations, product
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from course_tools.gradient_comparison.pieces import Piece, Place, Runs
+
+# Lengths of layers that stand in one tensor, in proportion: one layer; gate and up; query, key and
+# value; the same where 2, 4 or 8 queries share a key.
+FUSED = ((1,), (1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1))
+ENTRIES = 1 << 16  # in a tile, so that what is computed of one stays small
+
+
+class Cut(NamedTuple):
+    """The whole, flattened where the ranks have it flat, and by rank which part it should hold."""
+
+    whole: Tensor
+    places: dict[int, Place]
+
+
+class Tile(NamedTuple):
+    """A stretch of the whole, from ``start`` on, and what the ranks that hold it have there."""
+
+    start: tuple[int, ...]
+    want: Tensor
+    got: dict[int, Tensor]
+
+
+def shape_of(place: Place) -> tuple[int, ...]:
+    return tuple(sum(end - start for start, end in runs) for runs in place)
+
+
+def known_cut(whole: Tensor, pieces: Mapping[int, Piece]) -> list[Cut]:
+    """The cut of pieces whose places are known; none where these are no places in ``whole``."""
+    places = {rank: piece.place for rank, piece in pieces.items() if piece.place is not None}
+    if {*map(len, places.values())} == {1}:
+        whole = whole.flatten()
+    for rank, place in places.items():
+        ends = (max((end for _, end in runs), default=0) for runs in place)
+        inside = len(place) == whole.dim() and all(map(int.__le__, ends, whole.shape))
+        tensor = pieces[rank].tensor
+        if not inside or (tensor is not None and tensor.shape != shape_of(place)):
+            return []
+    return [Cut(whole, places)]
+
+
+def cuts(whole: Tensor, tensors: Mapping[int, Tensor]) -> list[Cut]:
+    """Every known cut of ``whole`` into tensors of these shapes, by rank, the plainest first."""
+    shapes = [t.shape for t in tensors.values()]
+    found: dict[str, Cut] = {}
+    for from_whole, places in _all(whole, shapes) if shapes else ():
+        if [*map(shape_of, places)] == shapes:
+            cut = Cut(from_whole, dict(zip(tensors, places, strict=True)))
+            found.setdefault(str(places), cut)
+    return [*found.values()]
+
+
+def _all(whole: Tensor, shapes: list[torch.Size]) -> Iterator[tuple[Tensor, list[Place]]]:
+    n, numels = len(shapes), [shape.numel() for shape in shapes]
+    everything: Place = tuple(((0, length),) if length else () for length in whole.shape)
+
+    def cut(dim: int, runs: Runs, place: Place = everything) -> Place:
+        return (*place[:dim], runs, *place[dim + 1 :])
+
+    if all(shape == whole.shape for shape in shapes):
+        yield whole, [everything] * n
+        return
+    if {*map(len, shapes)} == {whole.dim()}:
+        for dim in range(whole.dim()):
+            for found in _blocks(whole.shape[dim], [shape[dim] for shape in shapes], FUSED):
+                yield whole, [cut(dim, runs) for runs in found]
+        for a, b in permutations(range(whole.dim()) if all(numels) else (), 2):
+            rows, columns = (range(0, whole.shape[dim], shapes[0][dim]) for dim in (a, b))
+            cells = [((r, r + rows.step), (c, c + columns.step)) for r in rows for c in columns]
+            if len(cells) == n and whole.numel() == n * numels[0]:
+                yield whole, [cut(a, (row,), cut(b, (column,))) for row, column in cells]
+    if {*map(len, shapes)} == {1}:
+        flat = whole.flatten()
+        missing = sum(numels) - flat.numel()
+        if missing > 0 and {*numels} == {-(-flat.numel() // n)}:
+            flat = torch.cat([flat, flat.new_zeros(missing)])
+        for found in _blocks(flat.numel(), numels, FUSED[:1]):
+            yield flat, [(runs,) for runs in found]
+
+
+def _blocks(total: int, sizes: list[int], fused: Sequence[Sequence[int]]) -> Iterator[list[Runs]]:
+    """Blocks of these sizes by rank, each of them on one rank or on equally many."""
+    n = len(sizes)
+    for k in (k for k in range(n, 0, -1) if n % k == 0):
+        dealt, side_by_side = [r % k for r in range(n)], [r * k // n for r in range(n)]
+        for order, layers in product([dealt, side_by_side], fused):
+            lengths = [sizes[order.index(block)] for block in range(k)]
+            each = [length * of // sum(layers) for of in layers for length in lengths]
+            runs = [*pairwise(accumulate(each, initial=0))]
+            if sum(each) == total:
+                blocks = [tuple(run for run in runs[b::k] if run[0] < run[1]) for b in range(k)]
+                yield [blocks[block] for block in order]
+
+
+def tiles(cut: Cut, got: Mapping[int, Tensor]) -> list[Tile]:
+    """All of the whole, in tiles; within one, every rank that has some of it has all of it."""
+    whole, numel = cut.whole, cut.whole.numel()
+    long = max(whole.shape, default=0)
+    rows = not long or numel <= ENTRIES * whole.shape[0]  # else the rows themselves are split
+    edges: list[list[int]] = []
+    own: list[dict[int, dict[int, int]]] = []  # by dimension and rank, its own index at an edge
+    for dim, length in enumerate(whole.shape):
+        split = dim == (0 if rows else whole.shape.index(long))
+        step = max(1, ENTRIES * length // numel) if split and numel else length
+        runs = {rank: cut.places[rank][dim] for rank in got}
+        ends = (edge for each in runs.values() for run in each for edge in run)
+        at = sorted({*range(0, length, step or 1), length, *ends})
+        edges.append(at)
+        own.append({})
+        for rank, each in runs.items():
+            begins = accumulate((end - start for start, end in each), initial=0)
+            own[-1][rank] = {
+                edge: begin + edge - start
+                for (start, end), begin in zip(each, begins, strict=False)
+                for edge in at[bisect_left(at, start) : bisect_left(at, end)]
+            }
+    found = []
+    for cell in product(*map(pairwise, edges)):
+        held = {}
+        for rank, t in got.items():
+            at = [own[dim][rank].get(start, -1) for dim, (start, _) in enumerate(cell)]
+            if -1 not in at:
+                lengths = (end - start for start, end in cell)
+                held[rank] = t[tuple(slice(a, a + n) for a, n in zip(at, lengths, strict=True))]
+        want = whole[tuple(slice(*run) for run in cell)]
+        found.append(Tile(tuple(start for start, _ in cell), want, held))
+    return found

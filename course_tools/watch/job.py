@@ -1,0 +1,210 @@
+"""A job as its folder tells of it: what each rank has called, and what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from course_lib.diagnosis.failure import RankOutcome, root_cause
+from course_lib.diagnosis.lines import ranks_have
+from course_lib.diagnosis.matching import CallMatcher
+from course_lib.errors import CourseError
+from course_lib.recording.rank_state import RankState
+from course_lib.recording.stack import Stack
+from course_lib.recording.stuck_ranks import DeadlockDetector, find_late
+from course_lib.trace import Event, Line
+from course_tools.watch.job_folder import OF_A_CALL, LogReader, this_machine
+from course_tools.watch.watched_rank import ASK
+
+_MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
+_MOST_UNWAITED = 1000
+_CRASHES = (-4, -6, -7, -8, -11)  # at which a rank's stack is written down
+
+
+class WatchedRank(RankState):
+    """One rank's, whose log tells of its process, too."""
+
+    def __init__(
+        self, number: int, matcher: CallMatcher, folder: Path, since: float, nowhere: Stack
+    ) -> None:
+        super().__init__(number, matcher, self._records, nowhere)
+        self.log = LogReader(folder, number, since)
+        self.asked = False  # somebody else has ended it
+        self._live = since > 0
+        self._stack = folder / f"rank-{number}.stack"
+        self._leaving: RankOutcome | None = None  # it has called sys.exit(0)
+        self._parent = 0  # its process's, where that runs on this machine
+
+    def _records(self) -> Iterator[tuple]:
+        """Its log's, but for those of calls that are not to be had, or were forgotten."""
+        for record in self.log.read():
+            if record[0] not in OF_A_CALL or self.events[record[1]]:
+                yield record
+
+    def forget(self, call: int) -> None:
+        """Let go of one, but for some of those that nobody has waited for yet."""
+        if call not in self.unwaited or len(self.unwaited) > _MOST_UNWAITED:
+            self.unwaited.pop(call, None)
+            self.events[call] = None  # type: ignore[call-overload]
+
+    def _read_before(self, calls: int, _counts: object) -> None:
+        missing = calls - len(self.events)
+        self.events.extend([None] * missing)  # type: ignore[list-item]
+
+    def _read_process(self, machine: str, pid: int, parent: int, _at: float) -> None:
+        self.ready = True
+        here = self._live and machine == this_machine()
+        if self._stack.exists():
+            self.stack = Stack(os.open(self._stack, os.O_RDONLY), pid if here else 0, ASK)
+        if here:
+            self._parent = parent
+
+    def _read_outcome(self, _pickled: bytes) -> None:
+        """By a rank of ``run``: nothing is unpickled that a stranger may have written."""
+
+    def _read_ending(
+        self, state: str, at: float, kind: str, said: str, lines: list, code: int, last_words: str
+    ) -> None:
+        """Its script has ended; who ends well may still call something at exit."""
+        outcome = RankOutcome(
+            self.number, state, at, kind, said, [Line(*where) for where in lines], code
+        )
+        outcome.last_words = last_words
+        if outcome.ended_well:
+            self._leaving = outcome
+        else:
+            self.outcome = outcome
+
+    def _read_exit(self, code: int, at: float, asked_at: float | None) -> None:
+        told = self.outcome
+        if asked_at is not None and (told is None or told.at > asked_at):
+            self.asked = True
+        if told is None and code == 0:
+            told = self._leaving
+        if told is None:
+            state = "returned" if code == 0 and not self.asked else "died"
+            told = RankOutcome(self.number, state, at, code=code)
+        if told.state == "died":
+            told.lines = self.stack.lines if code in _CRASHES else []
+            told.last_call = self.waits_for or self.last_call
+        self.outcome = told
+
+    def look_for_parent(self, all_asked: bool) -> None:
+        """One that was killed, and this rank with it, has written nothing down."""
+        if self._parent and self.outcome is None and not os.path.exists(f"/proc/{self._parent}"):
+            self.read_log()
+            if self.outcome is None:
+                at = float("inf") if all_asked else 0.0
+                self._read_exit(-9, at, at if all_asked else None)
+
+
+class Job:
+    """``folders`` have the ranks' logs, each some of them; the first one's name says which start of
+    a job it is. ``since`` is when that was, of one that runs.
+    """
+
+    def __init__(self, folders: Sequence[Path], size: int, since: float = 0.0) -> None:
+        self.matcher = CallMatcher()
+        self.folder = folders[0]
+        self.live = since > 0
+        self._enough = 0  # calls, before some are forgotten
+        self.ranks: list[WatchedRank] = []
+        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))  # of all that have written none yet
+        for number in range(size):
+            holding = (f for f in folders if (f / f"rank-{number}.log").exists())
+            folder = next(holding, self.folder)
+            self.ranks.append(WatchedRank(number, self.matcher, folder, since, nowhere))
+        self.detector = DeadlockDetector(self.ranks, self.matcher)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Where logs begin late, each at its own call, begin where all have begun."""
+        logs = [rank.log for rank in self.ranks]
+        for log in logs:
+            log.open()
+        for key in {key for log in logs for key in log.counts}:
+            self.matcher.skip(key, [log.counts.get(key, 0) for log in logs])
+
+    @property
+    def dropped(self) -> int:
+        """How many calls its logs no longer have."""
+        return sum(rank.log.before for rank in self.ranks)
+
+    @property
+    def seen(self) -> list[WatchedRank]:
+        """The ranks that have written something."""
+        return [rank for rank in self.ranks if rank.ready]
+
+    def read(self) -> None:
+        for rank in self.ranks:
+            rank.read_log()
+        if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):
+            for event in self.matcher.forget({rank.number for rank in self.seen}):
+                self.ranks[event.rank].forget(event.seq)
+            self._enough = 2 * len(self.matcher.known)
+
+    # -- what is wrong -------------------------------------------------------------------------
+
+    @property
+    def failures(self) -> list[RankOutcome]:
+        """Of those whom nobody else has ended; who interrupts a job knows why it ended."""
+        own = (rank.outcome for rank in self.ranks if not rank.asked)
+        failed = [outcome for outcome in own if outcome and not outcome.ended_well]
+        return [outcome for outcome in failed if outcome.kind != "KeyboardInterrupt"]
+
+    @property
+    def only_victims(self) -> bool:
+        """Whether all who failed had lost a peer, or waited in vain for one."""
+        return all(outcome.is_victim for outcome in self.failures)
+
+    def verdict(self) -> CourseError | None:
+        """What is wrong with a job that has ended, or of which a rank has failed."""
+        found: CourseError | None = self.matcher.mismatch()
+        failures = self.failures
+        if not found and self.only_victims:
+            found = self._lost()
+        if found:
+            return found
+        if not failures:
+            ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
+            return next(filter(None, (rank.hazard() for rank in ended)), None)
+        if self._left_as_one():
+            return None
+        find_late(self.ranks)
+        error = root_cause(failures)
+        more = [*self._unmet(), *self._unseen()]
+        error.args = ("\n".join([str(error), *more]),)
+        return error
+
+    def _left_as_one(self) -> bool:
+        """Whether all who ended have called ``sys.exit()``, and nobody needed them any more."""
+        left = all(outcome.state == "left" for outcome in self.failures)
+        return left and not any(rank.waits_for for rank in self.ranks)
+
+    def _stands_in(self, rank: WatchedRank) -> Event | None:
+        """The call that it stands in, or that it gave up when its peer had gone or did not come."""
+        if rank.outcome:  # who raised waits no more
+            return rank.last_call if rank.outcome.is_victim else None
+        return rank.blocked_in
+
+    def _lost(self) -> CourseError | None:
+        """The Deadlock of those who wait for what can never come."""
+        if any(rank.has_threads for rank in self.ranks):
+            return None
+        blocked = {r.number: call for r in self.ranks if (call := self._stands_in(r))}
+        returned = [r.number for r in self.ranks if r.returned and not r.asked]
+        return self.detector.error(blocked, returned)
+
+    def _unmet(self) -> list[str]:
+        """Whose call was not made, as far as the logs say, where nothing else is known."""
+        if not self.only_victims or any(outcome.late for outcome in self.failures):
+            return []
+        failed = (self.ranks[outcome.rank] for outcome in self.failures)
+        unmet = (rank.unmet(rank.last_call) for rank in failed)
+        return [f"{who}." for who in unmet if who][:1]
+
+    def _unseen(self) -> Iterator[str]:
+        """Whose logs are on other machines."""
+        if unseen := [rank.number for rank in self.ranks if not rank.ready]:
+            yield f"{ranks_have(unseen)} no log here: read the folders of all machines."

@@ -1,0 +1,65 @@
+"""Runs a script as Python itself would: as ``__main__``, in a module of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import runpy
+import sys
+import types
+from collections.abc import Callable, Sequence
+
+# Whose frames a traceback had not without us: what runs the script, and wraps torch's functions.
+_HOUSE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+_PLACES = ("course_tools/watch", "course_lib/recording", "course_lib/watch.py")
+_OURS = tuple(os.path.join(_HOUSE, place) for place in _PLACES)
+_ours: types.ModuleType  # kept, as its functions still run when another has its name
+
+
+def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:
+    """Run ``words``: a file, or a module, and its arguments. ``failed`` is told of an exception
+    before anybody else is.
+    """
+    global _ours
+    _ours = sys.modules["__main__"]
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.argv = list(words)
+    try:
+        if is_module:
+            runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]
+        else:
+            _run_file(words[0], main)
+    except BaseException as error:
+        failed(error)
+        if not isinstance(error, SystemExit):
+            _show(error)
+        raise
+
+
+def _run_file(path: str, main: types.ModuleType) -> None:
+    file = os.path.abspath(path)
+    try:
+        with io.open_code(file) as opened:
+            source = opened.read()
+    except OSError as error:
+        words = f"can't open file {file!r}: [Errno {error.errno}]"
+        print(f"{sys.executable}: {words} {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    main.__dict__.update(__file__=file, __cached__=None)
+    exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
+
+
+def _show(error: BaseException) -> None:
+    """Print the traceback without our frames; Python itself prints no other then."""
+    own, trace = [], error.__traceback__
+    while trace:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
+            own.append(trace)
+        trace = trace.tb_next
+    for inner in reversed(own):
+        inner.tb_next, trace = trace, inner
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+    sys.excepthook = lambda *_: None

@@ -1,0 +1,127 @@
+"""Runs a script under torchrun, unchanged, and says what goes wrong in the job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from course_lib.trace import many_events
+from course_lib.user_code import claim_place
+from course_tools.watch import parent
+from course_tools.watch import watched_rank as rank
+from course_tools.watch.flight_recorder import dumps_in, verdict_of
+from course_tools.watch.job import Job
+from course_tools.watch.job_folder import append_exit, job_folder, process_began, start_of
+from course_tools.watch.parent import Parent
+from course_tools.watch.reader import Watcher
+from course_tools.watch.reports import error_report, say
+
+_USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
+       torchrun … -m course_lib.watch [OPTIONS] -m MODULE ARGUMENTS…
+       python -m course_lib.watch --read FOLDER… [--json]"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
+    made.add_argument(
+        "--read",
+        nargs="+",
+        type=Path,
+        metavar="FOLDER",
+        help="say what went wrong in a job that has ended, from the logs it kept",
+    )
+    made.add_argument(
+        "--keep", metavar="FOLDER", help="keep the logs in this folder (default: $COURSE_LIB_LOGS)"
+    )
+    made.set_defaults(keep=os.environ.get("COURSE_LIB_LOGS"))
+    made.add_argument("--json", action="store_true", help="say it as one object, for tools")
+    made.add_argument("--end", action="store_true", help="end a job that can never go on")
+    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
+    made.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
+    )
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parser().parse_args(argv)
+    if options.read:
+        return read(options.read, options.json)
+    if not options.words:
+        parser().error("name the script that torchrun should run")
+    if "RANK" not in os.environ:
+        parser().error("there is no RANK: start it with torchrun")
+    folder, number = job_folder(options.keep), int(os.environ["RANK"])
+    if not options.is_module:
+        claim_place(os.path.abspath(options.words[0]))  # though it may be one of this library's own
+    if waiting := parent.fork():
+        _stay(waiting, folder, number, options)
+    rank.run(options.words, options.is_module, number, folder)
+    return 0
+
+
+def _stay(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> NoReturn:
+    """In the parent, where whatever happens to us must not happen to the job."""
+    try:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            _read_along(waiting, folder, number, options)
+        else:
+            code = waiting.wait_for_end()
+            with suppress(FileNotFoundError):  # the reader has ended, and cleared them away
+                append_exit(folder, number, code, waiting.asked_at)
+    except Exception as error:
+        say(f"course_lib.watch has failed, and the job goes on: {type(error).__name__}: {error}\n")
+        waiting.wait_for_end()
+    waiting.end()
+
+
+def _read_along(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> None:
+    size = int(os.environ["WORLD_SIZE"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    job = Job([folder], size, process_began() - 1.0)
+    watcher = Watcher(waiting, job, range(number, number + here), options.json, options.end)
+    with many_events():
+        watcher.watch()
+    if not options.keep:
+        watcher.clear()
+
+
+def read(folders: Sequence[Path], as_json: bool) -> int:
+    """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
+    if absent := [str(folder) for folder in folders if not folder.is_dir()]:
+        print(f"there is no folder {', '.join(absent)}", file=sys.stderr)
+        return 2
+    starts = [_last_start(folder) for folder in folders]
+    found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
+    if dumps := [dump for folder in folders for dump in dumps_in(folder)]:  # of torch's own
+        print(verdict_of(dumps))
+    if not found and dumps:
+        return 0
+    if not found:
+        print(f"there are no logs in {', '.join(map(str, folders))}", file=sys.stderr)
+        return 2
+    job = Job(starts, max(found) + 1)
+    job.read()
+    members = {r for group in job.matcher.groups.values() for r in group}
+    absence = job.matcher.absence() if members <= found else None
+    all_returned = all(rank.returned for rank in job.ranks)
+    if error := job.verdict() or (absence if all_returned else None):
+        print(error_report(error, job, as_json).strip())
+        return 1
+    calls, dropped = len(job.matcher.known), job.dropped
+    kept = f" The logs are bounded: {dropped} calls before them were dropped." if dropped else ""
+    print(f"{calls} calls of {len(found)} ranks, and nothing wrong is found in them.{kept}")
+    if absence:
+        print(f"When the job was ended: {absence}")
+    return 0
+
+
+def _last_start(folder: Path) -> Path:
+    starts = sorted(folder.glob("restart-*"), key=start_of)
+    return starts[-1] if starts else folder
