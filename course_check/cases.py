@@ -10,7 +10,7 @@ feature, ``clause`` says so in words.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,10 +61,6 @@ class Case:
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.world, self.length
-
 
 def numbers(case: Case, rank: int) -> list[Any]:
     """The ``case.length`` numbers of one rank."""
@@ -111,12 +107,6 @@ def lay_out(flat: Tensor, layout: str) -> Tensor:
 # ---- lists of cases ----------------------------------------------------------------------------
 
 
-def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Case]:
-    """Every world with every length."""
-    lengths = list(lengths)
-    return [Case(world, length, **rest) for world in worlds for length in lengths]
-
-
 def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
     """A case for each (ranks, length, and then the options with these names)."""
     more = rest.pop("options", {})
@@ -148,11 +138,11 @@ def hostile(
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
 
 
-def both_regimes(worlds: Iterable[int], **rest: Any) -> list[Case]:
-    """Where only latencies count, and where only bytes do: who is quick in one may stand in a queue
-    in the other."""
-    worlds = list(worlds)
-    return [*cases(worlds, (2,), **rest), *cases(worlds, (250,), bandwidth=SLOW, **rest)]
+def both_regimes(worlds: Sequence[int], **rest: Any) -> list[Case]:
+    """Cases in which only latencies count, and then some in which only bytes do. An answer that is
+    quick in the ones may stand in a queue in the others."""
+    quick, long = ({"length": 2}, {"length": 250, "bandwidth": SLOW})
+    return [Case(world, **kind, **rest) for kind in (quick, long) for world in worlds]
 
 
 # ---- what is special about a case --------------------------------------------------------------

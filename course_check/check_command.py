@@ -78,7 +78,8 @@ def _answer_in(notebook: str, name: str, file: str) -> str:
         texts = ["".join(cell["source"]) for cell in cells]
     except (ValueError, LookupError, TypeError):
         raise CheckFailed(f"{file} is not a notebook") from None
-    marked = [n for n, cell in enumerate(cells) if _answers(cell.get("metadata", {}), name)]
+    wanted = {"exercise": name, "role": "answer"}.items()
+    marked = [n for n, cell in enumerate(cells) if wanted <= cell.get("metadata", {}).items()]
     defining = [n for n, text in enumerate(texts) if any(name in binds(s) for s in readable(text))]
     if not (found := marked or defining):
         raise CheckFailed(f"{file} has no cell that defines {name}")
@@ -87,10 +88,6 @@ def _answer_in(notebook: str, name: str, file: str) -> str:
         return answer.source  # the reader is told which line is not Python
     taken = namespace(name, answer, before).cells
     return "\n".join(_text(cell["source"], number) for cell in taken for number in cell["take"])
-
-
-def _answers(metadata: dict[str, Any], name: str) -> bool:
-    return (metadata.get("exercise"), metadata.get("role")) == (name, "answer")
 
 
 def _text(source: str, number: int) -> str:

@@ -89,11 +89,16 @@ def first_true(plays: list[Play], *tables: Table | Sequence[Diagnosis]) -> Diagn
     """The first in these tables that is true of all these plays."""
     for table in tables if plays else ():
         if isinstance(table, dict):
-            table = [Diagnosis(id, HINTS[id], when) for id, when in table.items()]
+            table = [make_diagnosis(id, when) for id, when in table.items()]
         for diagnosis in table:
             if all(map(diagnosis.when, plays)):
                 return diagnosis
     return None
+
+
+def make_diagnosis(id: str, when: OfPlay) -> Diagnosis:
+    """One of the usual diagnoses, with its hint."""
+    return Diagnosis(id, HINTS[id], when)
 
 
 HINTS = {  # by id
@@ -180,6 +185,12 @@ HINTS = {  # by id
     "too-few-bytes": "Fewer bytes travel than the data have. Where did the rest come from?",
     "over-budget": "Go through the messages of one rank: how many are there, how long is the "
     "longest, and to whom do they go?",
+    "values-differ": "None of the usual mistakes leaves these values. Which of them is the first "
+    "that is wrong: is something missing in it, there twice, or another rank's?",
+    "one-rank-alone": "One rank has the result, and the others do not. Who tells them?",
+    "left-unwritten": "Something may have arrived, and on every rank the caller's tensors are what "
+    "they were before: the result is in a tensor that nobody looks at. A name can be given a new "
+    "tensor; the caller still holds the old one.",
 }
 CUT_OFF: Table = {  # of what ended all play, or never began
     "signature": found("BadSignature"),
@@ -215,7 +226,7 @@ ERRORS: Table = {
     "none-value": says("'NoneType'"),
     "raises": found("RankFailed"),
 }
-# of which "only with …" may say more
+# Of these "It goes wrong only where …" may say more.
 VAGUE = {
     "deadlock",
     "index",
@@ -263,25 +274,8 @@ BUDGET: Table = {
     "too-few-bytes": found("too few bytes"),
     "over-budget": found("sends", "bytes", "peers", "rounds"),
 }
-NONE_FITS = Diagnosis(
-    "values-differ",
-    "None of the usual mistakes leaves these values. Which of them is the first that is wrong: is "
-    "something missing in it, there twice, or another rank's?",
-    lambda p: True,
-)
 BY_HAND = (
     "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
     "with what the function has there."
 )
-ONE_RANK = Diagnosis(
-    "one-rank-alone",
-    "One rank has the result, and the others do not. Who tells them?",
-    lambda p: False,
-)
-UNTOUCHED = Mistake(
-    "left-unwritten",
-    "Something may have arrived, and on every rank the caller's tensors are what they were before: "
-    "the result is in a tensor that nobody looks at. A name can be given a new tensor; the caller "
-    "still holds the old one.",
-    (untouched,),
-)
+UNTOUCHED = Mistake("left-unwritten", HINTS["left-unwritten"], (untouched,))

@@ -16,7 +16,6 @@ from course_check.compare import cut, places, same, show, show_apart
 from course_check.diagnose import Level
 from course_check.exercise import Finding, Play
 from course_check.harness.seen import leaves
-from course_lib.trace import Run
 
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
 VALUES = ("returned", "type", "left", "argument changed")  # findings that are shown as values
@@ -64,15 +63,6 @@ class Verdict:
         level = self.first_failing
         return level.said.id if level else None if self.written else "not-written"
 
-    @property
-    def run(self) -> Run | None:
-        """The run of the case that is shown, for ``draw``."""
-        level = self.first_failing
-        return level.play.run if level and level.play else None
-
-    def __repr__(self) -> str:
-        return str(self)
-
     def __str__(self) -> str:
         if not self.written:
             return f"{self.title}: not written yet"
@@ -90,6 +80,8 @@ class Verdict:
         if level := self.first_failing:
             lines += ["", *_story(level), "", f"{level.said.id}: {level.said.hint}"]
         return "\n".join(part for line in lines for part in _folded(line))
+
+    __repr__ = __str__
 
     def _state(self, name: str) -> str:
         level = self.levels.get(name)
@@ -238,7 +230,7 @@ def _played(level: Level) -> str:
 def _story(level: Level) -> Iterator[str]:
     case = case_of(level)
     where = "" if case["where"] == "simulated" else f", {case['where']}"
-    which = "the smallest case" if level.shows_smallest else "a case"
+    which = "the smallest case" if level.play is level.failed[0] else "a case"
     yield f"{level.name}, {which} that shows it: {case['text']}{where}"
     values, others = case["values"], case["others"]
     wide = max((len(row["of"]) for row in values), default=0)

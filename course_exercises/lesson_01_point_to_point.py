@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from course_check.cases import Case, cases, crowd, hostile, rows, tensor
+from course_check.cases import Case, crowd, hostile, rows, tensor
 from course_check.compare import ANYTHING
 from course_check.exercise import Finding, Play
 from course_check.rules import no_collectives
@@ -65,7 +65,7 @@ exercise(
     swapped,
     inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
     core=lambda rng: [
-        *cases((2, 4), (1, 3), options={STEP: 1}),
+        *rows("", (2, 1), (2, 3), (4, 1), (4, 3), options={STEP: 1}),
         Case(4, 1, options={STEP: 2}),
         Case(4, rng.randrange(5, 300), options={STEP: 2}),
         Case(4, rng.randrange(2, 50), numbers="random", calls=3, options={STEP: 2}),
@@ -233,8 +233,8 @@ exercise(
     inputs=work,
     core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
     sturdy=lambda rng: [
-        *cases((1, 8, crowd(rng)), (0,)),
-        *cases((5, 6), (0,), jitter=3.0),
+        *rows("", (1, 0), (8, 0), (crowd(rng), 0)),
+        *rows("", (5, 0), (6, 0), jitter=3.0),
         Case(3, calls=2),
     ],
     blank=False,

@@ -54,7 +54,7 @@ INSIDE = {
 MOST = {
     "course_lib": 4680,
     "course_sim": 3240,
-    "course_check": 2560,
+    "course_check": 2250,
     "course_tools": 2180,
     "course_exercises, shared": 1300,
     "course_staff": 3150,

@@ -84,7 +84,6 @@ def write_map(page: Path) -> None:
 def kernel_metadata() -> dict[str, Any]:
     """What a front end stores when the kernel has told it what it is. Stored from the start, the
     page is not a changed one as soon as it is opened."""
-    version = platform.python_version()
     return {
         "kernelspec": {
             "display_name": "Python 3 (ipykernel)",
@@ -98,7 +97,7 @@ def kernel_metadata() -> dict[str, Any]:
             "name": "python",
             "nbconvert_exporter": "python",
             "pygments_lexer": "ipython3",
-            "version": version,
+            "version": platform.python_version(),
         },
     }
 
