@@ -17,6 +17,7 @@ from course_lib.errors import Deadlock
 # ---- 01.1 exchange -------------------------------------------------------------------------------
 
 STEP = "partners at distance"  # the name of an option
+STEPS = {STEP: 2}, {STEP: 1}, {STEP: 2}
 
 
 def swapped(given: list[tuple], own: bool = False) -> list:
@@ -39,24 +40,17 @@ PAIRS = {
 
 
 def pairs_are_special(case: Case) -> set[str]:
-    return marked(
-        {
-            "empty": case.length == 0,
-            "own partner": any(partner(case, rank) == rank for rank in range(case.world)),
-            "no neighbours": case.options[STEP] > 1,
-        }
-    )
+    alone = any(partner(case, rank) == rank for rank in range(case.world))
+    marks = {"empty": case.length == 0, "no neighbours": case.options[STEP] > 1}
+    return marked(marks | {"own partner": alone})
 
 
 def in_step(play: Play) -> bool:
     """Partners wait for one another in the same call, though not all ranks wait in it."""
-    if (
-        not isinstance(play.error, Deadlock)
-        or all_wait_in("send")(play)
-        or all_wait_in("recv")(play)
-    ):
+    waits = play.error.waits if isinstance(play.error, Deadlock) else []
+    call = {w.rank: w.call.partition("(")[0] for w in waits}
+    if all_wait_in("send")(play) or all_wait_in("recv")(play):
         return False
-    call = {w.rank: w.call.partition("(")[0] for w in play.error.waits}
     return bool(call) and all(call.get(partner(play.case, rank)) == call[rank] for rank in call)
 
 
@@ -66,20 +60,14 @@ exercise(
     inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
     core=lambda rng: [
         *rows("", (2, 1), (2, 3), (4, 1), (4, 3), options={STEP: 1}),
-        Case(4, 1, options={STEP: 2}),
-        Case(4, rng.randrange(5, 300), options={STEP: 2}),
+        *rows("", (4, 1), (4, rng.randrange(5, 300)), options={STEP: 2}),
         Case(4, rng.randrange(2, 50), numbers="random", calls=3, options={STEP: 2}),
     ],
     sturdy=lambda rng: [
-        Case(1, 1, options={STEP: 1}),
-        Case(3, 2, options={STEP: 1}),
-        Case(2, 0, options={STEP: 1}),
+        *rows("", (1, 1), (3, 2), (2, 0), (2 * rng.randrange(6, 10), 5), options={STEP: 1}),
         Case(8, 5, options={STEP: 4}),
-        Case(2 * rng.randrange(6, 10), 5, options={STEP: 1}),
         *hostile(4, 6, layouts=(2, 4), options={STEP: 1}),
-        Case(
-            4, 5, jitter=20.0, calls=4, options={STEP: 1}, later=({STEP: 2}, {STEP: 1}, {STEP: 2})
-        ),
+        Case(4, 5, jitter=20.0, calls=4, options={STEP: 1}, later=STEPS),
     ],
     words=PAIRS,
     special=pairs_are_special,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -119,12 +118,7 @@ exercise(
 
 # ---- 02.3 my_reduce ------------------------------------------------------------------------------
 
-REDUCERS: dict[str, Callable] = {
-    "sum": torch.sum,
-    "prod": torch.prod,
-    "max": torch.amax,
-    "min": torch.amin,
-}
+REDUCERS: Any = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
 
 
 def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
@@ -165,20 +159,16 @@ def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
     return whole_tensors.left_out(tensors, (dst + distance) % len(tensors))
 
 
-def reduce_core(rng: random.Random) -> list[Case]:
-    return [
-        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum")),
-        *rows("dst op", (4, 1, 0, "max"), (3, 3, 1, "max"), (2, 1, 0, "prod"), (4, 3, 1, "prod")),
-        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
-        *rows("dst op", (4, 1, 0, "sum"), (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
-    ]
-
-
 exercise(
     "02.3 my_reduce",
     reduced,
     inputs=lambda case, rank: (operand(case, rank), case.options["dst"], case.options["op"]),
-    core=reduce_core,
+    core=lambda rng: [
+        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum")),
+        *rows("dst op", (4, 1, 0, "max"), (3, 3, 1, "max"), (2, 1, 0, "prod"), (4, 3, 1, "prod")),
+        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
+        *rows("dst op", (4, 1, 0, "sum"), (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
+    ],
     sturdy=lambda rng: [
         *rows("dst op", (1, 2, 0, "prod"), (3, 0, 1, "max")),
         *rows("dst op", (crowd(rng), 2, 3, rng.choice(["sum", "max", "min"]))),

@@ -29,12 +29,7 @@ def star(
 formula(
     "03.1 star_seconds",
     star,
-    core=lambda rng: [
-        (2, 8, 1.0, 1.0),
-        (3, 8, 1.0, 0.5),
-        (4, 100, 2.0, 0.25),
-        *networks(rng),
-    ],
+    core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=nothing_on_the_way,
     hints={
         "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
@@ -76,12 +71,7 @@ formula(
         (8, 1 << 30, 0.0125),
         *((n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng)),
     ],
-    sturdy=lambda rng: [
-        (1, 8, 2.0),
-        (4, 0, 2.0),
-        (3, 12, 4),
-        (4, 2.5, 2.0),
-    ],
+    sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
     hints={
         "algbw": "This is algbw, whatever the unit. What does a link carry for S bytes?",
         "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "

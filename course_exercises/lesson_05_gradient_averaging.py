@@ -129,6 +129,7 @@ CHANGES: dict[str, tuple[float, ...]] = {  # what they are where it differs
 }
 IN_CORE = "another weight", "two weights swapped", "another last bit", "another last parameter"
 BY, BUFFER, ON = "differs by", "another buffer", "on rank"
+COUNTS = "mean", "count", "cache"  # its buffers
 
 
 def nearly_alike(case: Case, rank: int) -> tuple:
@@ -161,9 +162,6 @@ def alike(
     return [returned(equal, rank) for rank in range(len(given))]
 
 
-SAME_AGAIN = ({BY: "nothing"},)
-
-
 def differing(kind: str, what: str, *worlds: int, **more: object) -> list[Case]:
     return models(kind, worlds=worlds, options={BY: what, **more})
 
@@ -180,10 +178,7 @@ exercise(
         *differing("one layer", "another weight", 3, 4),
         *differing("two layers", "another weight", 4, **{ON: 1}),
         *differing("first layer frozen", "another weight", 2),
-        *(
-            Case(2, options={"model": "buffers", BUFFER: name})
-            for name in ("counts.mean", "counts.count", "counts.cache")
-        ),
+        *(Case(2, options={"model": "buffers", BUFFER: f"counts.{k}"}) for k in COUNTS),
     ],
     sturdy=lambda rng: [
         *differing("one layer", "nothing", 1, crowd(rng)),
@@ -192,7 +187,12 @@ exercise(
         *differing("one layer", "a NaN", 2),
         *differing("one layer", "another weight", 8),
         *models("two layers", worlds=(2,), layout="transposed", options={BY: "nothing"}),
-        Case(3, calls=2, options={"model": "one layer", BY: "another weight"}, later=SAME_AGAIN),
+        Case(
+            3,
+            calls=2,
+            options={"model": "one layer", BY: "another weight"},
+            later=({BY: "nothing"},),
+        ),
     ],
     hints={
         "local": "Ranks come to different answers. What one rank has found out has to reach all "

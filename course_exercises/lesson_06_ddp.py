@@ -18,7 +18,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 from course_check.cases import Case, chunked, crowd, drawn, rows
 from course_check.compare import same
 from course_check.exercise import Finding, Play
-from course_check.usual_diagnoses import OfPlay, found, only
+from course_check.usual_diagnoses import OfPlay, found
 from course_exercises.declare import Mistakes, each, exercise
 from course_exercises.gradients import broadcast
 from course_exercises.models import SAMPLES, WORDS, batches, model
@@ -423,9 +423,5 @@ exercise(
             {"loss": lambda losses, rank: losses.mean(0).sum()},
         ],
     },
-    diagnoses={
-        "stays-local": stays_local,
-        "syncs-each": only("syncs-each"),
-        "gathers": only("gathers"),
-    },
+    diagnoses={"stays-local": stays_local},
 )

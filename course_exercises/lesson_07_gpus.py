@@ -125,9 +125,7 @@ exercise(
         "warm-up": {"warm_ups": 1},
         "not-divided": each(divided=[False], unit=(1, 1e3)),
     },
-    diagnoses={
-        "events": says("enable_timing", "device not ready"),
-    },
+    diagnoses={"events": says("enable_timing", "device not ready")},
 )
 
 
@@ -149,8 +147,8 @@ Layers = list[tuple[float, Tensor]]  # of each the seconds that it computes, and
 
 def averaged(given: list[tuple[Layers]], divided: bool = True) -> None:
     """Each layer's gradient becomes the mean over the ranks. The rest are mistakes."""
-    for k in range(len(given[0][0])):
-        grads = [layers[k][1] for (layers,) in given]
+    for layer in zip(*(layers for (layers,) in given), strict=True):
+        grads = [grad for _, grad in layer]
         mean = torch.stack(grads).sum(0) / (len(given) if divided else 1)
         for grad in grads:
             grad.copy_(mean)
@@ -194,12 +192,11 @@ def in_time(play: Play) -> Iterator[Finding]:
         if e.issued < 0.99 * after:
             begins = f"{e.op} begins after {e.issued * 1e3:.2f} ms"
             text = f"rank {e.rank}: {begins}, its layer ends after {after * 1e3:.2f} ms\n  {e.line}"
-            yield Finding("too early", text, e.rank)
+            yield Finding("too-early", text, e.rank)
         elif called > computed[0]:
             text = f"rank {e.rank} calls {e.op} after {called * 1e3:.2f} ms"
-            yield Finding(
-                "host stands", f"{text}: its host has waited for the GPU\n  {e.line}", e.rank
-            )
+            text += f": its host has waited for the GPU\n  {e.line}"
+            yield Finding("host-stands", text, e.rank)
 
 
 def after_computing(play: Play) -> bool:
@@ -249,8 +246,6 @@ exercise(
     diagnoses={
         "order-of-gloo": on_gloo("never waited for"),
         "cuda-alone": says("has no GPU", "CUDA", "dummy base class"),
-        "too-early": found("too early"),
-        "host-stands": found("host stands"),
         "after-computing": after_computing,
         "together": lambda p: found("slow")(p) and len(p.trace.of(0)) < len(p.given(0)),
         "one-by-one": found("slow"),

@@ -109,7 +109,6 @@ exercise(
 # ---- 08.2 my_all_to_all --------------------------------------------------------------------------
 
 
-UNEQUAL = {"blocks": "of different lengths"}
 LENGTHS = "In the table of lengths, what a rank sends is its row. What does it receive?"
 
 
@@ -156,10 +155,8 @@ def reordered(play: Play) -> bool:
     def texts(blocks: object) -> list[str]:
         return sorted(map(str, blocks)) if isinstance(blocks, list) else []
 
-    pairs = zip(play.seen[0], play.expected[0], strict=True) if play.done else ()
-    return play.wrong == ["returned"] and all(
-        texts(got.returned) == texts(want.returned) for got, want in pairs
-    )
+    pairs = zip(play.returned, play.expected[0], strict=True) if play.done else ()
+    return play.wrong == ["returned"] and all(texts(a) == texts(b.returned) for a, b in pairs)
 
 
 exercise(
@@ -173,7 +170,7 @@ exercise(
     ],
     sturdy=lambda rng: [
         *rows("", (1, 3), (3, 0), (crowd(rng), 2)),
-        *rows("", (2, 1), (3, 4), (5, 4), options=UNEQUAL),
+        *rows("", (2, 1), (3, 4), (5, 4), options={"blocks": "of different lengths"}),
         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
     ],
     special=lambda case: set() if case.length else {"empty"},

@@ -224,9 +224,15 @@ def without_zeros(play: Play) -> bool:
     return order_by_rank(play) and not sizes <= {*in_bytes(play.given(0))}
 
 
-def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
-    options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
-    return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
+def trainings(*sizes: tuple, **rest: Any) -> list[Case]:
+    """A case for each (ranks, model, cap_bytes), and then perhaps the names of its rounds, and the
+    ranks on which a gradient is missing."""
+
+    def one(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "") -> Case:
+        options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
+        return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
+
+    return [one(*row) for row in sizes]
 
 
 ROUNDS = {  # features, most by what stands in the names of rounds
@@ -264,31 +270,24 @@ exercise(
     settle=gradients.zero_or_none,
     tolerance=1e-5,
     core=lambda rng: [
-        trained(2, "one layer", 1000),
-        trained(2, two, 8),
-        trained(3, two, 16),
-        trained(2, two, 16, twice),
-        trained(5, four, rng.randrange(17, 60), twice),
-        trained(2, two, 16, "no_sync, no_sync, sync, sync"),
-        trained(3, "buffers", 40),
-        trained(2, "first layer frozen", 8, twice),
-        trained(4, "a shared weight", 16, twice),
-        trained(2, "two swapped", 16),
-        trained(2, two, 25, twice, "on rank 0"),
-        trained(3, four, 25, "sync, sync with all layers, sync", "on ranks 1, 2"),
+        *trainings((2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice)),
+        *trainings((5, four, rng.randrange(17, 60), twice), (3, "buffers", 40)),
+        *trainings(
+            (2, two, 16, "no_sync, no_sync, sync, sync"), (2, "first layer frozen", 8, twice)
+        ),
+        *trainings((4, "a shared weight", 16, twice), (2, "two swapped", 16)),
+        *trainings((2, two, 25, twice, "on rank 0")),
+        *trainings((3, four, 25, "sync, sync with all layers, sync", "on ranks 1, 2")),
     ],
     sturdy=lambda rng: [
-        trained(1, two, 16, "no_sync, sync, sync"),
-        trained(crowd(rng), two, 16),
-        trained(2, "another dtype", 60, twice),
-        trained(2, two, 16, dtype="float64"),
-        trained(2, two, 16, "evaluate, sync, evaluate"),
-        trained(2, two, 16, "evaluate between"),
-        trained(2, two, 16, "forward half in no_sync, sync"),
-        trained(2, two, 16, "backward half in no_sync, sync"),
-        trained(2, two, 16, "no_sync nested, sync"),
-        trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
-        trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0"),
+        *trainings((1, two, 16, "no_sync, sync, sync"), (crowd(rng), two, 16)),
+        *trainings((2, "another dtype", 60, twice)),
+        *trainings((2, two, 16), dtype="float64"),
+        *trainings((2, two, 16, "evaluate, sync, evaluate"), (2, two, 16, "evaluate between")),
+        *trainings((2, two, 16, "forward half in no_sync, sync")),
+        *trainings((2, two, 16, "backward half in no_sync, sync")),
+        *trainings((2, two, 16, "no_sync nested, sync"), (3, four, 25, "sync", "on ranks 0, 1, 2")),
+        *trainings((2, two, 16, "no_sync kept gradient, sync", "on rank 0")),
     ],
     rules=[by_hand_alone],
     budget=[as_planned],
@@ -350,7 +349,6 @@ exercise(
             over_budget("calls")(p) and WORDS.get(p.case.options["model"], "") is None
         ),
         "late": only("late", "after-backward"),
-        "counts-left": only("counts-left"),
     },
 )
 
@@ -399,15 +397,11 @@ exercise(
     words=SIZES,
     in_ranks=False,
     free=["left"],
-    core=lambda rng: parameters(
-        ("4", 100),
-        ("2 4 2 4", 24),
-        ("2 4 2 4", 25),
-        ("1 1 1 1 1", 8),
-        ("1 1 9 1 1", 12),
-        ("2 4f 2", 20),
-        (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30),
-    ),
+    core=lambda rng: [
+        *parameters(("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8)),
+        *parameters(("1 1 9 1 1", 12), ("2 4f 2", 20)),
+        *parameters((" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
+    ],
     sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
     special=frozen_or_wide,
     hints=BUCKET_HINTS
@@ -503,7 +497,7 @@ exercise(
     length_is="channels",
     core=lambda rng: [
         *rows("batches", (2, 1, (2, 2)), (3, 2, (3, 3, 3)), (2, 1, (1, 3)), (3, 2, (4, 1, 2))),
-        *rows("batches", (4, 3, (1, 1, 1, 1))),
+        *rows("batches", (4, 3, (1,) * 4)),
         *rows("batches L", (2, 2, (2, 3), (3,))),
         *rows("batches eps", (2, 2, (3, 2), 0.5)),
         *rows("batches", (2, rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
