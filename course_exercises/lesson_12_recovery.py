@@ -253,6 +253,9 @@ class Habits:
     made: Callable[[int], int] = lambda step: step  # how many steps the file says
     idle: bool = True  # it loads also if nothing is left to train
     recounts: bool = False  # the epoch, from the step
+    shuffles: bool = True
+    clears: bool = True  # gradients begin at zero
+    whole_epochs: bool = False  # it looks at `until` only where an epoch ends
     early: tuple[str, ...] = ()  # what is taken for the file before the step has changed it
     average: Callable[[Tensor, int], Tensor] = mean
     returns: Callable[[list, int, list], list] = lambda losses, rank, old: losses[rank]
@@ -269,7 +272,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
     for part in PARTS if saved and (habits.idle or step < stop) else ():
         if part in loads:
             getattr(job, part).load_state_dict(copy.deepcopy(saved[part]))
-    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
+    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, habits.shuffles)
     loader = DataLoader(job.dataset, batch_size=job.batch_size, sampler=sampler)
     first, at = divmod(step, len(loader))
     epoch, at, own = first, habits.position(at), saved.get("own") if "own" in loads else None
@@ -287,11 +290,12 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
         for _ in range(at):
             next(coming)
         again("after skipping")
-        for inputs, labels in islice(coming, stop - step):
+        for inputs, labels in islice(coming, None if habits.whole_epochs else stop - step):
             again("after a batch")
             own, kept = None, {"own": generators()}
             loss = cross_entropy(job.model(inputs), labels)
-            job.optimizer.zero_grad()
+            if habits.clears:
+                job.optimizer.zero_grad()
             loss.backward()
             yield [p.grad for p in job.model.parameters()]
             job.optimizer.step()
@@ -300,7 +304,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
             losses, step = [*losses, loss.item()], step + 1
         epoch, at, own = step // len(loader) if habits.recounts else epoch + 1, 0, None
     now = {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
-    now |= {"own": generators()} | {name: kept[name] for name in habits.early if kept}
+    now |= {"own": generators(), "step": step} | {name: kept[name] for name in habits.early if kept}
     yield losses, now
 
 
@@ -343,7 +347,10 @@ def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
             made[rank] = made[rank] + losses[rank]
             plan.noted |= ends(number, "killed" if death else mine, job, ANYTHING)
         if stop > start:
-            saved = states[0] | {"step": habits.made(stop), "own": [s["own"] for s in states]}
+            saved = states[0] | {
+                "step": habits.made(states[0]["step"]),
+                "own": [s["own"] for s in states],
+            }
     restore(before)
 
 
@@ -441,13 +448,17 @@ exercise(
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
         "returned-losses": "The weights are right, and what is returned is not: this rank's own "
         "losses, of the steps made in this call.",
+        "not-shuffled": "The samples come in the dataset's own order. DistributedSampler shuffles "
+        "them unless it is told not to.",
+        "not-cleared": "Gradients do not begin at zero: those of the steps before are in them.",
+        "past-until": "A call trains on after step `until`.",
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
         "no-schedule": "The learning rate begins anew.",
         "schedule-late": "The scheduler steps after it was saved: a restart is one step behind.",
         "generators-early": "The generators are saved as they were before the step, and dropout "
         "has drawn since.",
-        "only-rank-0-loads": "Only rank 0 takes over the state. Of the optimizer, the scheduler "
-        "and its own generators the others have nothing.",
+        "only-rank-0-loads": "Only rank 0 takes over the whole state. The other ranks begin with "
+        "a part of it fresh: the model, or the optimizer, the scheduler and their generators.",
         "until-more": "`until` counts from the very first step, also in a later life.",
         "step-behind": "The last step of a life is made once more in the next. Which step is in "
         "the file: the one that was made, or the one that comes?",
@@ -478,11 +489,17 @@ exercise(
         "restored-too-early": each(when=[lambda at: "before", lambda at: "before skipping"]),
         "restored-too-late": {"when": lambda at: "after skipping"},
         "restored-after-a-batch": {"when": lambda at: "after a batch" if at else "before"},
+        "not-shuffled": {"shuffles": False},
+        "not-cleared": {"clears": False},
+        "past-until": [{"whole_epochs": True}, {"last": lambda until, start: until + 1}],
         "no-momentum": {"loads": lambda rank: ("model", "scheduler", "own")},
         "no-schedule": {"loads": lambda rank: ("model", "optimizer", "own")},
         "schedule-late": each(early=(("scheduler",), ("scheduler", "optimizer"))),
         "generators-early": {"early": ("own",)},
-        "only-rank-0-loads": {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
+        "only-rank-0-loads": [
+            {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
+            {"loads": lambda rank: (*PARTS[bool(rank) :], "own")},
+        ],
         "not-averaged": [
             {"average": lambda every, rank: every[rank]},
             {"average": lambda every, rank: every.sum(0)},
@@ -557,8 +574,8 @@ exercise(
         "rest-to-one": "One rank has the whole rest. The shares differ by one at most.",
         "limit-of-all": "`largest` is the most samples of a micro-batch on one rank, and here all "
         "ranks together keep to it.",
-        "own-count": "The ranks make different numbers of micro-batches. Who has fewer leaves the "
-        "others waiting.",
+        "own-count": "The ranks make different numbers of micro-batches. A rank that has fewer "
+        "leaves the others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
         "may differ by one.",
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
