@@ -428,8 +428,7 @@ exercise(
     rules=[saves_well],
     hints={
         "begins-anew": "A second life begins at step 0. Does it find what the first has saved?",
-        "epoch-anew": "A life that ends in the middle of an epoch begins this epoch anew: some "
-        "samples are seen twice.",
+        "epoch-anew": "The epoch in which a life ends begins anew: some samples are seen twice.",
         "order-anew": "After each start the order of the samples is that of epoch 0. What does "
         "set_epoch() have to be told?",
         "epoch-behind": "A life that begins with an epoch takes the order of the one before. Which "
@@ -448,8 +447,7 @@ exercise(
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
         "returned-losses": "The weights are right, and what is returned is not: this rank's own "
         "losses, of the steps made in this call.",
-        "not-shuffled": "The samples come in the dataset's own order. DistributedSampler shuffles "
-        "them unless it is told not to.",
+        "not-shuffled": "The samples come in the dataset's own order. They are to be shuffled.",
         "not-cleared": "Gradients do not begin at zero: those of the steps before are in them.",
         "past-until": "A call trains on after step `until`.",
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
@@ -477,10 +475,7 @@ exercise(
             recounts=(False, True),
             when=[lambda at: "before", lambda at: "after skipping"],
         ),
-        "order-anew": [
-            {"told": lambda epoch, first, at: epoch - first},
-            {"told": lambda epoch, first, at: epoch * (epoch > first)},
-        ],
+        "order-anew": each(told=[lambda e, f, _: e - f, lambda e, f, _: e * (e > f)]),  # f: first
         "epoch-behind": {"told": lambda epoch, first, at: epoch - (epoch == first > 0 == at)},
         "no-set-epoch": {"told": lambda epoch, first, at: 0},
         "no-generators": {"when": lambda at: "never"},
@@ -500,14 +495,10 @@ exercise(
             {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
             {"loads": lambda rank: (*PARTS[bool(rank) :], "own")},
         ],
-        "not-averaged": [
-            {"average": lambda every, rank: every[rank]},
-            {"average": lambda every, rank: every.sum(0)},
-        ],
-        "returned-losses": [
-            {"returns": lambda losses, rank, old: old + losses[rank]},
-            {"returns": lambda losses, rank, old: numpy.mean(losses, 0).tolist()},
-        ],
+        "not-averaged": each(average=[lambda all, rank: all[rank], lambda all, _: all.sum(0)]),
+        "returned-losses": each(
+            returns=[lambda all, r, old: old + all[r], lambda all, *_: numpy.mean(all, 0).tolist()]
+        ),
         "until-more": {"last": lambda until, start: start + until},
         "step-behind": {"made": lambda step: step - 1},
         "nothing-left": {"idle": False},
@@ -532,9 +523,7 @@ def cut(
     shares: Callable[[int, int], list[int]] = share_out,
     counted: Callable[[int, int], list[int]] | None = None,
     many: Callable[[list[int], int, int], int] = lambda mine, rank, most: ceil(mine[0] / most),
-    split: Callable[[int, int, int], list[int]] = lambda total, parts, most: share_out(
-        total, parts
-    ),
+    split: Callable[[int, int, int], list[int]] = lambda total, parts, _: share_out(total, parts),
 ) -> list[list[int]]:
     """As many on every rank, of this rank's share. The rest are mistakes."""
     total, largest = given[0]
@@ -581,10 +570,8 @@ exercise(
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
         "larger-last": "The larger ones come first.",
         "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",
-        "largest-is-a-size": "`largest` is the most samples of one micro-batch, and not how many "
-        "there are.",
-        "one-too-many": "There is one micro-batch more than is needed where the division leaves no "
-        "rest.",
+        "largest-is-a-size": "`largest` is the most samples of a micro-batch, not their number.",
+        "one-too-many": "There is a micro-batch too many where the division leaves no rest.",
         "other-ranks": "The right sizes, on the wrong ranks. Whose share has a sample more?",
         "one-too-few": "A micro-batch is larger than `largest`. Which share is divided, and how?",
     },
@@ -607,9 +594,7 @@ exercise(
             {"split": greedily},
             {"split": greedily, "many": lambda mine, rank, most: ceil(mine[rank] / most)},
         ],
-        "at-least-one": {
-            "split": lambda total, parts, most: [max(1, size) for size in share_out(total, parts)]
-        },
+        "at-least-one": {"split": lambda all, k, _: [max(1, size) for size in share_out(all, k)]},
         "larger-last": {"split": lambda total, parts, most: share_out(total, parts)[::-1]},
         "no-zeros": {"split": lambda total, parts, most: share_out(total, min(total, parts))},
         "largest-is-a-size": {"many": lambda mine, rank, most: most if mine[0] else 0},

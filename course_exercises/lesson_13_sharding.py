@@ -472,10 +472,7 @@ exercise(
     },
     mistakes={
         "sum": {"share": lambda by_rank, rank: by_rank.sum(0)},
-        "own-gradient": [
-            {"share": lambda by_rank, rank: by_rank[rank]},
-            {"share": lambda by_rank, rank: by_rank[rank] / len(by_rank)},
-        ],
+        "own-gradient": each(share=[lambda all, r: all[r], lambda all, r: all[r] / len(all)]),
         "no-gradient": {"share": lambda by_rank, rank: None},
         "x-averaged": {"of_x": lambda by_rank, rank: by_rank.mean(0)},
         "x-without": {"of_x": lambda by_rank, rank: None},
