@@ -39,7 +39,9 @@ PAGES = {  # what a link to a file of the repository leads to
 SETTINGS = {
     "project": "Distributed training, taught by doing it",
     "html_title": "Distributed training, taught by doing it",
-    "extensions": ["myst_nb"],
+    "extensions": ["myst_nb", "mathml"],  # mathml.py lies beside this file
+    "html_math_renderer": "mathml",
+    "myst_enable_extensions": ["dollarmath"],
     "html_theme": "furo",
     "nb_execution_mode": "off",
     "nb_code_prompt_show": "Show a solution",
@@ -58,6 +60,7 @@ SETTINGS = {
 # that wrap would lose Python's indentation, and the names in a timeline could not be read.
 # Pictures are drawn on white. In the dark they are turned round, and the hues are turned back.
 STYLE = """\
+.math { overflow-x: auto; margin: 1em 0; }
 pre { white-space: pre; overflow-x: auto; }
 .cell_output .output { overflow-x: auto; }
 @media (min-width: 67em) { .content { width: 51em; padding: 0 0.5em; } }
