@@ -204,16 +204,13 @@ _CURES = {
 }
 _INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[ \t].*\n)+)")
 _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
-# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
-_NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 
 
 def _plain(outcome: RankOutcome) -> str:
     """What its exception says, without what hides that."""
     # the rest of what torch says then is a list of its backends
     message = outcome.message.split(". This could be because the operator doesn't exist")[0]
-    itself = f"rank {outcome.rank} cannot send to or from itself: there is no such connection, copy"
-    return _INNER.sub(_own_lines, _NO_PAIR.sub(itself, message)).strip()
+    return _INNER.sub(_own_lines, message).strip()
 
 
 def _own_lines(traceback: re.Match[str]) -> str:
