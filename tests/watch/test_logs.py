@@ -224,6 +224,16 @@ def test_a_victim_is_not_the_cause(tmp_path: Path):
     assert verdict(tmp_path).startswith("RankFailed: rank 1 raised KeyError: 'lr'")
 
 
+def test_two_threads_in_one_group_are_told_with_what_a_library_raises_of_it(tmp_path: Path):
+    rank = Rank(tmp_path, 0, size=1)
+    rank.call()
+    rank.log.append("threads", 0, 0)
+    rank.fail("KeyError", "'.metadata'", at=5.0)
+    told = verdict(tmp_path, size=1)
+    assert told.startswith("RankFailed: rank 0 raised KeyError")
+    assert "two threads of rank 0 use one group at once.\n  rank 0 calls all_reduce" in told
+
+
 def test_a_rank_that_has_raised_waits_no_more(tmp_path: Path):
     """Its message to itself can never be met, and its Work was given up: no Deadlock."""
     for number in range(2):
