@@ -253,6 +253,9 @@ class Habits:
     made: Callable[[int], int] = lambda step: step  # how many steps the file says
     idle: bool = True  # it loads also if nothing is left to train
     recounts: bool = False  # the epoch, from the step
+    shuffles: bool = True
+    clears: bool = True  # gradients begin at zero
+    whole_epochs: bool = False  # it looks at `until` only where an epoch ends
     early: tuple[str, ...] = ()  # what is taken for the file before the step has changed it
     average: Callable[[Tensor, int], Tensor] = mean
     returns: Callable[[list, int, list], list] = lambda losses, rank, old: losses[rank]
@@ -269,7 +272,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
     for part in PARTS if saved and (habits.idle or step < stop) else ():
         if part in loads:
             getattr(job, part).load_state_dict(copy.deepcopy(saved[part]))
-    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, seed=0)
+    sampler: DistributedSampler = DistributedSampler(job.dataset, world, rank, habits.shuffles)
     loader = DataLoader(job.dataset, batch_size=job.batch_size, sampler=sampler)
     first, at = divmod(step, len(loader))
     epoch, at, own = first, habits.position(at), saved.get("own") if "own" in loads else None
@@ -287,11 +290,12 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
         for _ in range(at):
             next(coming)
         again("after skipping")
-        for inputs, labels in islice(coming, stop - step):
+        for inputs, labels in islice(coming, None if habits.whole_epochs else stop - step):
             again("after a batch")
             own, kept = None, {"own": generators()}
             loss = cross_entropy(job.model(inputs), labels)
-            job.optimizer.zero_grad()
+            if habits.clears:
+                job.optimizer.zero_grad()
             loss.backward()
             yield [p.grad for p in job.model.parameters()]
             job.optimizer.step()
@@ -300,7 +304,7 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
             losses, step = [*losses, loss.item()], step + 1
         epoch, at, own = step // len(loader) if habits.recounts else epoch + 1, 0, None
     now = {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
-    now |= {"own": generators()} | {name: kept[name] for name in habits.early if kept}
+    now |= {"own": generators(), "step": step} | {name: kept[name] for name in habits.early if kept}
     yield losses, now
 
 
@@ -343,7 +347,10 @@ def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
             made[rank] = made[rank] + losses[rank]
             plan.noted |= ends(number, "killed" if death else mine, job, ANYTHING)
         if stop > start:
-            saved = states[0] | {"step": habits.made(stop), "own": [s["own"] for s in states]}
+            saved = states[0] | {
+                "step": habits.made(states[0]["step"]),
+                "own": [s["own"] for s in states],
+            }
     restore(before)
 
 
@@ -421,8 +428,7 @@ exercise(
     rules=[saves_well],
     hints={
         "begins-anew": "A second life begins at step 0. Does it find what the first has saved?",
-        "epoch-anew": "A life that ends in the middle of an epoch begins this epoch anew: some "
-        "samples are seen twice.",
+        "epoch-anew": "The epoch in which a life ends begins anew: some samples are seen twice.",
         "order-anew": "After each start the order of the samples is that of epoch 0. What does "
         "set_epoch() have to be told?",
         "epoch-behind": "A life that begins with an epoch takes the order of the one before. Which "
@@ -441,13 +447,16 @@ exercise(
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
         "returned-losses": "The weights are right, and what is returned is not: this rank's own "
         "losses, of the steps made in this call.",
+        "not-shuffled": "The samples come in the dataset's own order. They are to be shuffled.",
+        "not-cleared": "Gradients do not begin at zero: those of the steps before are in them.",
+        "past-until": "A call trains on after step `until`.",
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
         "no-schedule": "The learning rate begins anew.",
         "schedule-late": "The scheduler steps after it was saved: a restart is one step behind.",
         "generators-early": "The generators are saved as they were before the step, and dropout "
         "has drawn since.",
-        "only-rank-0-loads": "Only rank 0 takes over the state. Of the optimizer, the scheduler "
-        "and its own generators the others have nothing.",
+        "only-rank-0-loads": "Only rank 0 takes over the whole state. The other ranks begin with "
+        "a part of it fresh: the model, or the optimizer, the scheduler and their generators.",
         "until-more": "`until` counts from the very first step, also in a later life.",
         "step-behind": "The last step of a life is made once more in the next. Which step is in "
         "the file: the one that was made, or the one that comes?",
@@ -466,10 +475,7 @@ exercise(
             recounts=(False, True),
             when=[lambda at: "before", lambda at: "after skipping"],
         ),
-        "order-anew": [
-            {"told": lambda epoch, first, at: epoch - first},
-            {"told": lambda epoch, first, at: epoch * (epoch > first)},
-        ],
+        "order-anew": each(told=[lambda e, f, _: e - f, lambda e, f, _: e * (e > f)]),  # f: first
         "epoch-behind": {"told": lambda epoch, first, at: epoch - (epoch == first > 0 == at)},
         "no-set-epoch": {"told": lambda epoch, first, at: 0},
         "no-generators": {"when": lambda at: "never"},
@@ -478,19 +484,21 @@ exercise(
         "restored-too-early": each(when=[lambda at: "before", lambda at: "before skipping"]),
         "restored-too-late": {"when": lambda at: "after skipping"},
         "restored-after-a-batch": {"when": lambda at: "after a batch" if at else "before"},
+        "not-shuffled": {"shuffles": False},
+        "not-cleared": {"clears": False},
+        "past-until": [{"whole_epochs": True}, {"last": lambda until, start: until + 1}],
         "no-momentum": {"loads": lambda rank: ("model", "scheduler", "own")},
         "no-schedule": {"loads": lambda rank: ("model", "optimizer", "own")},
         "schedule-late": each(early=(("scheduler",), ("scheduler", "optimizer"))),
         "generators-early": {"early": ("own",)},
-        "only-rank-0-loads": {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
-        "not-averaged": [
-            {"average": lambda every, rank: every[rank]},
-            {"average": lambda every, rank: every.sum(0)},
+        "only-rank-0-loads": [
+            {"loads": lambda rank: ("model",) if rank else (*PARTS, "own")},
+            {"loads": lambda rank: (*PARTS[bool(rank) :], "own")},
         ],
-        "returned-losses": [
-            {"returns": lambda losses, rank, old: old + losses[rank]},
-            {"returns": lambda losses, rank, old: numpy.mean(losses, 0).tolist()},
-        ],
+        "not-averaged": each(average=[lambda all, rank: all[rank], lambda all, _: all.sum(0)]),
+        "returned-losses": each(
+            returns=[lambda all, r, old: old + all[r], lambda all, *_: numpy.mean(all, 0).tolist()]
+        ),
         "until-more": {"last": lambda until, start: start + until},
         "step-behind": {"made": lambda step: step - 1},
         "nothing-left": {"idle": False},
@@ -515,9 +523,7 @@ def cut(
     shares: Callable[[int, int], list[int]] = share_out,
     counted: Callable[[int, int], list[int]] | None = None,
     many: Callable[[list[int], int, int], int] = lambda mine, rank, most: ceil(mine[0] / most),
-    split: Callable[[int, int, int], list[int]] = lambda total, parts, most: share_out(
-        total, parts
-    ),
+    split: Callable[[int, int, int], list[int]] = lambda total, parts, _: share_out(total, parts),
 ) -> list[list[int]]:
     """As many on every rank, of this rank's share. The rest are mistakes."""
     total, largest = given[0]
@@ -557,17 +563,15 @@ exercise(
         "rest-to-one": "One rank has the whole rest. The shares differ by one at most.",
         "limit-of-all": "`largest` is the most samples of a micro-batch on one rank, and here all "
         "ranks together keep to it.",
-        "own-count": "The ranks make different numbers of micro-batches. Who has fewer leaves the "
-        "others waiting.",
+        "own-count": "The ranks make different numbers of micro-batches. A rank that has fewer "
+        "leaves the others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
         "may differ by one.",
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
         "larger-last": "The larger ones come first.",
         "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",
-        "largest-is-a-size": "`largest` is the most samples of one micro-batch, and not how many "
-        "there are.",
-        "one-too-many": "There is one micro-batch more than is needed where the division leaves no "
-        "rest.",
+        "largest-is-a-size": "`largest` is the most samples of a micro-batch, not their number.",
+        "one-too-many": "There is a micro-batch too many where the division leaves no rest.",
         "other-ranks": "The right sizes, on the wrong ranks. Whose share has a sample more?",
         "one-too-few": "A micro-batch is larger than `largest`. Which share is divided, and how?",
     },
@@ -590,9 +594,7 @@ exercise(
             {"split": greedily},
             {"split": greedily, "many": lambda mine, rank, most: ceil(mine[rank] / most)},
         ],
-        "at-least-one": {
-            "split": lambda total, parts, most: [max(1, size) for size in share_out(total, parts)]
-        },
+        "at-least-one": {"split": lambda all, k, _: [max(1, size) for size in share_out(all, k)]},
         "larger-last": {"split": lambda total, parts, most: share_out(total, parts)[::-1]},
         "no-zeros": {"split": lambda total, parts, most: share_out(total, min(total, parts))},
         "largest-is-a-size": {"many": lambda mine, rank, most: most if mine[0] else 0},

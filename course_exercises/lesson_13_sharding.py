@@ -273,6 +273,7 @@ exercise(
     hints={
         "sum": gradients.HINTS["sum"],
         "divided-twice": gradients.HINTS["divided-twice"],
+        "one-too-few": gradients.HINTS["one-too-few"],
         "own-gradient": "Each piece is moved by its owner's gradient, and not by the ranks' mean.",
         "counts-those-there": "A gradient that is None counts as zero in the mean over all ranks.",
         "none-moves": "A parameter whose gradient is None on all ranks moves, or its optimizer's "
@@ -306,6 +307,7 @@ exercise(
         "gradient-stays": {"keeps": True},
         "sum": {"divisor": lambda n, there: 1},
         "divided-twice": {"divisor": lambda n, there: n**2},
+        "one-too-few": {"divisor": lambda n, there: n - 1},
         "counts-those-there": {"divisor": lambda n, there: there},
         "none-moves": {"zeros": True},
         "own-gradient": each(own=[True], whose=(of_elements, by_parameter)),
@@ -470,10 +472,7 @@ exercise(
     },
     mistakes={
         "sum": {"share": lambda by_rank, rank: by_rank.sum(0)},
-        "own-gradient": [
-            {"share": lambda by_rank, rank: by_rank[rank]},
-            {"share": lambda by_rank, rank: by_rank[rank] / len(by_rank)},
-        ],
+        "own-gradient": each(share=[lambda all, r: all[r], lambda all, r: all[r] / len(all)]),
         "no-gradient": {"share": lambda by_rank, rank: None},
         "x-averaged": {"of_x": lambda by_rank, rank: by_rank.mean(0)},
         "x-without": {"of_x": lambda by_rank, rank: None},
@@ -719,7 +718,6 @@ exercise(
     tolerance=1e-5,
     blank=False,
     words={
-        "a generator": "params is a generator. It can be gone through once.",
         NONE_ANYWHERE: "a gradient is None on all ranks. It adds nothing, and stays None.",
         NONE_SOMEWHERE: "all pieces of a rank have None. That rank makes the same calls.",
     },
@@ -743,6 +741,7 @@ exercise(
     ],
     budget=[one_number],
     hints={
+        "generator": "params is a generator here. It can be gone through once.",
         "own-norm": "A rank takes the norm of what it holds itself: to return it, to scale by it, "
         "or to decide whether to scale. The others' pieces belong to the same gradient.",
         "counted-n-times": "What all ranks have is added once for each of them, and counts once.",
@@ -785,6 +784,7 @@ exercise(
         "replaced": [{"stays": lambda by: False}, {"stays": lambda by: by >= 1}],
     },
     diagnoses={
+        "generator": lambda play: "params" in play.case.options,
         "none": lambda play: found("AttributeError", "TypeError")(play) or says("NoneType")(play),
         "overflows": lambda play: play.done and play.got(0).returned == inf,
         "other-dtype": other_dtype,

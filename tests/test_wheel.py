@@ -118,7 +118,7 @@ def first_cells(path: Path) -> Path:
         "import torch, course_lib",
         "print(course_lib.__file__, torch.__file__)",
         "course_lib.run(lambda: print('hello'), world_size=2)",
-        "from course_lib import doctor; print(doctor.main())",
+        "from course_tools import doctor; print(doctor.main())",
     )
     trial = {"cell_type": "code", "id": "run", "execution_count": None, "metadata": {}}
     trial |= {"outputs": [], "source": "\n".join(lines)}

@@ -134,6 +134,8 @@ class InWords:
 WRONG = {
     "sum": ("Pieces", "13.sum", "gradients are added up, one thinks",
             ("mine, whole.flatten(), dist.ReduceOp.AVG", "mine, whole.flatten()")),
+    "one_too_few": ("OneByOne", "13.one-too-few", "the others are n - 1, one counts oneself out",
+                    ("piece.grad /= self.n", "piece.grad /= max(1, self.n - 1)")),
     "nobody_hears": ("Pieces", "13.others-stay", "owners update and nobody tells (RamTorch#13)",
                      ("            dist.all_gather_single(whole, mine)\n",
                       "            whole.copy_(self.cut_all(which))\n"),

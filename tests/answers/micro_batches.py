@@ -34,6 +34,14 @@ def by_numpy(global_batch, largest):
     return list(np.array([len(part) for part in np.array_split(mine, count)]))
 
 
+def by_dealing(global_batch, largest):
+    """Cuts the whole batch into the micro-batches of all ranks: each n-th is this rank's."""
+    n = dist.get_world_size()
+    count = n * -(-global_batch // (n * largest))
+    sizes = [global_batch // count + (k < global_batch % count) for k in range(count)]
+    return sizes[dist.get_rank() :: n]
+
+
 WRONG = {
     "batch_per_rank": (
         "by_divmod",

@@ -263,4 +263,39 @@ WRONG = {
             "            part.load",
         ),
     ),
+    "gradients_pile_up": (
+        "skips",
+        "12.not-cleared",
+        "a loop without zero_grad() runs as well, and learns something",
+        ("            job.optimizer.zero_grad()\n", ""),
+    ),
+    "epoch_to_its_end": (
+        "skips",
+        "12.past-until",
+        "only the outer loop asks for the step",
+        ("            if step == until:\n                break\n", ""),
+    ),
+    "one_step_more": (
+        "skips",
+        "12.past-until",
+        "until is counted in",
+        ("    while step < until:", "    while step <= until:"),
+        ("            if step == until:", "            if step > until:"),
+    ),
+    "in_the_datasets_order": (
+        "skips",
+        "12.not-shuffled",
+        "what is to go on alike must not be shuffled, one thinks",
+        ("(job.dataset, seed=0)", "(job.dataset, seed=0, shuffle=False)"),
+    ),
+    "fresh_weights_on_others": (
+        "skips",
+        "12.only-rank-0-loads",
+        "weights are equal on all ranks, one thinks, so one rank loads them",
+        (
+            "            part.load_state_dict(state[name])",
+            "            if rank == 0 or name != 'model':\n"
+            "                part.load_state_dict(state[name])",
+        ),
+    ),
 }

@@ -26,7 +26,7 @@ import json, os, signal, sys
 from dataclasses import replace
 import course_lib
 from course_lib.versions import FOR_LEARNERS, PACKAGES
-from course_staff.grading import judge as judging
+from course_staff.grading import carried_player as judging
 from course_staff.grading.walls import Limits
 from course_staff.grading.processes import RankServer, start_rank
 
