@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,8 +31,7 @@ def check_on_each_save(check: Callable[[], object], file: Path) -> NoReturn:
 
 def _version(file: Path) -> tuple[int, int, int] | None:
     """What differs after a save; None if there is no such file."""
-    try:
+    with suppress(FileNotFoundError):
         known = file.stat()
-    except FileNotFoundError:
-        return None
-    return known.st_ino, known.st_mtime_ns, known.st_size
+        return known.st_ino, known.st_mtime_ns, known.st_size
+    return None

@@ -10,7 +10,7 @@ feature, ``clause`` says so in words.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -136,13 +136,6 @@ def hostile(
         Case(world, max(length, 5), numbers="special", **rest),
     ]
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
-
-
-def both_regimes(worlds: Sequence[int], **rest: Any) -> list[Case]:
-    """Cases in which only latencies count, and then some in which only bytes do. An answer that is
-    quick in the ones may stand in a queue in the others."""
-    quick, long = ({"length": 2}, {"length": 250, "bandwidth": SLOW})
-    return [Case(world, **kind, **rest) for kind in (quick, long) for world in worlds]
 
 
 # ---- what is special about a case --------------------------------------------------------------

@@ -61,7 +61,7 @@ def verdict_on(
     else:  # values only; the rest is named, not graded
         cases = {name: [] for name in cases} | {"core": _for_real(cases["core"])[:5]}
         plays = [p for case in cases["core"] if (p := player.play_real(exercise, answer, case))]
-    if plays and NOT_WRITTEN in _texts(plays[0]):
+    if plays and NOT_WRITTEN in map(str, plays[0].returned):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
@@ -96,12 +96,6 @@ def _draw_cases(exercise: Exercise, rng: random.Random) -> dict[str, list[Case]]
     core, sturdy = (sorted(cases(rng), key=size_of) for cases in (exercise.core, exercise.sturdy))
     blank = _blank(exercise, core)
     return {"core": core, "regimes": exercise.regimes(rng), "sturdy": sturdy, "blank": blank}
-
-
-def _texts(play: Play) -> list[str]:
-    """What the ranks returned, as far as it is text."""
-    returned = [seen.returned for by_rank in play.seen for seen in by_rank]
-    return [value for value in returned if isinstance(value, str)]
 
 
 def _played_beside(blank: list[Play]) -> list[Play]:

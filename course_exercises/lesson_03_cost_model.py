@@ -9,7 +9,7 @@ from course_exercises.formulas import formula, networks, nothing_on_the_way
 OfRanks = Callable[[int], float]
 
 
-def star(
+def time_star(
     n: int,
     nbytes: float,
     alpha: float,
@@ -28,7 +28,7 @@ def star(
 
 formula(
     "03.1 star_seconds",
-    star,
+    time_star,
     core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=nothing_on_the_way,
     hints={
@@ -50,7 +50,7 @@ formula(
 )
 
 
-def busbw(
+def compute_busbw(
     n: int,
     nbytes: float,
     seconds: float,
@@ -63,7 +63,7 @@ def busbw(
 
 formula(
     "03.2 bus_bandwidth",
-    busbw,
+    compute_busbw,
     core=lambda rng: [
         (2, 8, 2.0),
         (3, 12, 0.5),
@@ -91,7 +91,7 @@ formula(
 )
 
 
-def break_even(
+def find_break_even(
     alpha: float,
     beta: float,
     of: Callable[[float, float], float] = lambda a, b: a / b,
@@ -103,7 +103,7 @@ def break_even(
 
 formula(
     "03.3 half_bandwidth_bytes",
-    break_even,
+    find_break_even,
     core=lambda rng: [
         (1.0, 0.25),
         (3.0, 0.5),
