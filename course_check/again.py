@@ -19,17 +19,17 @@ LOOK = 0.2  # seconds between two looks at the file: no system tells of a save i
 def check_on_each_save(check: Callable[[], object], file: Path) -> NoReturn:
     """Check now, and again whenever the file has changed, until Ctrl-C."""
     while True:
-        checked = _version(file)
+        checked = _look(file)
         try:
             check()
         except (CourseError, ValueError, OSError) as error:
             print(error)
         print(f"\n-- waiting for {file.name} to be saved; Ctrl-C ends this --\n", flush=True)
-        while _version(file) in (checked, None):  # while an editor replaces it, there is none
+        while _look(file) in (checked, None):  # while an editor replaces it, there is none
             time.sleep(LOOK)
 
 
-def _version(file: Path) -> tuple[int, int, int] | None:
+def _look(file: Path) -> tuple[int, int, int] | None:
     """What differs after a save; None if there is no such file."""
     with suppress(FileNotFoundError):
         known = file.stat()

@@ -41,7 +41,7 @@ def report(verdict: Verdict, fn: Callable) -> Verdict:
 
         write_map(page)
     if not verdict.failed:
-        return replace(verdict, elsewhere=own_cells.taken(fn))
+        return replace(verdict, elsewhere=own_cells.list_taken(fn))
     raise NotPassed(str(verdict), verdict=verdict)
 
 
@@ -55,11 +55,11 @@ def verdict_on(
     Where there is a ``secret``, it draws the cases, and not the answer's own text, which somebody
     may have made to fit them.
     """
-    cases = _draw_cases(exercise, random.Random(secret or _seed(answer)))
+    cases = _draw_cases(exercise, random.Random(secret or _make_seed(answer)))
     if complete := player.simulator_works():
         plays = player.play_all(exercise, answer, [*chain(*cases.values())])
     else:  # values only; the rest is named, not graded
-        cases = {name: [] for name in cases} | {"core": _for_real(cases["core"])[:5]}
+        cases = {name: [] for name in cases} | {"core": _keep_real(cases["core"])[:5]}
         plays = [p for case in cases["core"] if (p := player.play_real(exercise, answer, case))]
     if plays and NOT_WRITTEN in map(str, plays[0].returned):
         return Verdict(exercise.title, exercise.points, written=False)
@@ -68,7 +68,7 @@ def verdict_on(
     rest = iter(plays)
     played = {name: list(islice(rest, len(some))) for name, some in cases.items()}
     ended = {name: len(played[name]) == len(some) for name, some in cases.items()}
-    core = [*played["core"], *_played_beside(played["blank"])]
+    core = [*played["core"], *_find_beside(played["blank"])]
     if complete and ended["core"] and exercise.in_ranks and not any(p.findings for p in core):
         core += _play_for_real(exercise, answer, cases["core"], player)
     levels = {"core": Level("core", core, [p for p in core if p.findings], ended["core"])}
@@ -85,7 +85,7 @@ def verdict_on(
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
 
 
-def size_of(case: Case) -> tuple[int, int]:
+def measure(case: Case) -> tuple[int, int]:
     """Small cases come first."""
     return case.world, case.length
 
@@ -93,12 +93,12 @@ def size_of(case: Case) -> tuple[int, int]:
 def _draw_cases(exercise: Exercise, rng: random.Random) -> dict[str, list[Case]]:
     """By level, in the order in which they are played. ``blank`` belongs to core, and ``regimes``
     to the budget."""
-    core, sturdy = (sorted(cases(rng), key=size_of) for cases in (exercise.core, exercise.sturdy))
-    blank = _blank(exercise, core)
+    core, sturdy = (sorted(cases(rng), key=measure) for cases in (exercise.core, exercise.sturdy))
+    blank = _draw_blank(exercise, core)
     return {"core": core, "regimes": exercise.regimes(rng), "sturdy": sturdy, "blank": blank}
 
 
-def _played_beside(blank: list[Play]) -> list[Play]:
+def _find_beside(blank: list[Play]) -> list[Play]:
     """These plays, found wrong, if all are right: then the numbers came beside the messages."""
     if not all(map(right_with_zeros, blank)):
         return []
@@ -109,8 +109,8 @@ def _played_beside(blank: list[Play]) -> list[Play]:
 
 def _play_for_real(ex: Exercise, answer: Answer, core: list[Case], player: Player) -> list[Play]:
     """The largest case that real ranks can play, where there is one, and there are such ranks."""
-    able = _for_real(core)
-    real = player.play_real(ex, answer, max(able, key=size_of)) if able else None
+    able = _keep_real(core)
+    real = player.play_real(ex, answer, max(able, key=measure)) if able else None
     if real:
         judge(ex, real)
     return [real] if real else []
@@ -120,24 +120,24 @@ def _measure_budget(played: dict[str, list[Play]], core_passed: bool) -> Level:
     """The budget counts where everything comes to its right end, so that an answer never loses
     points by getting better. (In sturdy it belongs to what has to be kept.)"""
     plays = [p for p in played["core"] if p.case.world > 1] + played["regimes"]
-    plays.sort(key=lambda play: size_of(play.case))
+    plays.sort(key=lambda play: measure(play.case))
     over = [p for p in plays if (p.over_budget or p.error) and core_passed]
     return Level("budget", plays, over, core_passed)
 
 
-def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
+def _draw_blank(exercise: Exercise, core: list[Case]) -> list[Case]:
     """Two cases of core once more, in which nobody can know what the others have."""
     able = exercise.in_ranks and exercise.blank
     fitting = [case for case in core if able and case.world > 1 and case.calls == 1]
     return [replace(case, blank=True) for case in fitting[:1] + fitting[1:][-1:]]
 
 
-def _for_real(core: list[Case]) -> list[Case]:
+def _keep_real(core: list[Case]) -> list[Case]:
     able = [c for c in core if c.backend == "gloo"]
     return [c for c in able if c.world <= 3] or able[:1]
 
 
-def _seed(answer: Answer) -> int:
+def _make_seed(answer: Answer) -> int:
     """The same for the same answer, and not to be known while it is being written."""
     source = answer.source
     if answer.function is not None:

@@ -101,7 +101,7 @@ def same_but_for(what: str, got: Any, want: Any) -> bool:
     return known and all(fits(here[at], there[at]) for at in there)
 
 
-def between(t: Tensor) -> Tensor:
+def read_between(t: Tensor) -> Tensor:
     """What lies in a tensor's memory and is none of its elements."""
     memory = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
     foreign = torch.ones(memory.shape, dtype=torch.bool)
@@ -109,18 +109,18 @@ def between(t: Tensor) -> Tensor:
     return memory[foreign]
 
 
-def held_otherwise(got: Any, want: Any) -> bool:
+def is_held_otherwise(got: Any, want: Any) -> bool:
     """Whether two values are equal but for the kind of their lists, tuples, sets and ranges."""
-    return isinstance(got, HOLDERS) and _flat(got) == _flat(want)
+    return isinstance(got, HOLDERS) and _flatten(got) == _flatten(want)
 
 
 HOLDERS = (list, tuple, set, frozenset, range)
 
 
-def _flat(value: Any) -> Any:
+def _flatten(value: Any) -> Any:
     if isinstance(value, HOLDERS):
         inner = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        return [_flat(item) for item in inner]
+        return [_flatten(item) for item in inner]
     return show(value, 17) if isinstance(value, Tensor) else value
 
 
@@ -129,7 +129,7 @@ def alike(got: Tensor, want: Tensor) -> Tensor:
     return (got == want) | ((got != got) & (want != want))
 
 
-def places(got: Any, want: Any) -> list[int]:
+def find_places(got: Any, want: Any) -> list[int]:
     """At which elements two tensors of one shape differ."""
     if not (isinstance(got, Tensor) and isinstance(want, Tensor)) or got.shape != want.shape:
         return []
@@ -156,10 +156,10 @@ def show(value: Any, digits: int = 6) -> str:
     if value is ANYTHING:
         return "…"
     if value is None or isinstance(value, int | str | range):
-        return cut(repr(value))
+        return shorten(repr(value))
     if isinstance(value, torch.optim.Optimizer):
         return type(value).__name__
-    return f"{type(value).__name__}(…)" if " at 0x" in repr(value) else cut(str(value))
+    return f"{type(value).__name__}(…)" if " at 0x" in repr(value) else shorten(str(value))
 
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
@@ -173,7 +173,7 @@ def show_apart(one: Any, other: Any) -> tuple[str, str]:
     return show(one, digits), show(other, digits)
 
 
-def cut(text: str, most: int = 60) -> str:
+def shorten(text: str, most: int = 60) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 2] + " …"
 

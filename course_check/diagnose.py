@@ -23,7 +23,7 @@ from course_check import usual_diagnoses as usual
 from course_check.cases import SPREAD, clause
 from course_check.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
 from course_check.harness.seen import Seen
-from course_check.judge import which_differ
+from course_check.judge import say_which_differ
 
 GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order
 
@@ -100,8 +100,8 @@ def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
 
 
 def _say_what_differs(ex: Exercise, play: Play) -> Diagnosis:
-    where = which_differ(play)
-    none_fits = usual.make_diagnosis("values-differ", lambda p: which_differ(p) == where)
+    where = say_which_differ(play)
+    none_fits = usual.make_diagnosis("values-differ", lambda p: say_which_differ(p) == where)
     hint = f"{where} {none_fits.hint}".strip() if ex.in_ranks else usual.BY_HAND
     return replace(none_fits, hint=hint)
 

@@ -61,7 +61,7 @@ class Finding:
     call: int = 0
 
 
-def _version(args: tuple) -> int:
+def _count_writes(args: tuple) -> int:
     """It grows when somebody writes into a tensor of these, be it the same numbers again."""
     return sum(leaf._version for _, leaf in leaves(args) if isinstance(leaf, Tensor))
 
@@ -83,13 +83,13 @@ class Prepared:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = [mine.value[call] for mine in self.by_rank]
-            before = list(map(_version, given))
+            before = list(map(_count_writes, given))
             try:
                 returned = fn(given) or [None] * len(given)
             except IMPOSSIBLE:
                 returned = given = before = []
             ends = [
-                Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
+                Seen(r, left(tuple(a)), ("written",) * (_count_writes(a) > v))
                 for r, a, v in zip(returned, given, before, strict=True)
             ]
             self._outcomes[fn, call] = After(ends)

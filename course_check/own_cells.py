@@ -33,17 +33,17 @@ def _note(cell: Any) -> None:
     _cells[cell.raw_cell] = known and not _LESSONS.match(str(id))
 
 
-def taken(answer: Callable) -> list[str]:
+def list_taken(answer: Callable) -> list[str]:
     """The names that the answer takes from the learner's own cells, sorted."""
-    bound = [(_binds(text), own) for text, own in _cells.items()]
+    bound = [(_list_bound(text), own) for text, own in _cells.items()]
     return sorted(
         name
-        for name in _needed(answer)
+        for name in _list_needed(answer)
         if (whose := [own for names, own in bound if name in names]) and all(whose)
     )
 
 
-def _needed(answer: Callable) -> set[str]:
+def _list_needed(answer: Callable) -> set[str]:
     """The global names that it uses, and those that the notebook's functions among them use."""
     needed: set[str] = set()
     todo: list[Any] = [answer]
@@ -52,21 +52,21 @@ def _needed(answer: Callable) -> set[str]:
         if isinstance(one, type):
             todo += [method for method in vars(one).values() if isinstance(method, FunctionType)]
         elif isinstance(one, FunctionType):
-            here = {n for n in _names(one.__code__) if n in one.__globals__} - needed
+            here = {n for n in _list_names(one.__code__) if n in one.__globals__} - needed
             needed |= here
             values = [one.__globals__[name] for name in here]
             todo += [v for v in values if getattr(v, "__module__", None) == "__main__"]
     return needed - {getattr(answer, "__name__", "")}
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _list_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _names(inner)
+            yield from _list_names(inner)
 
 
-def _binds(text: str) -> set[str]:
+def _list_bound(text: str) -> set[str]:
     """What a cell defines, imports or assigns."""
     try:
         symbols = symtable.symtable(text, "<cell>", "exec").get_symbols()

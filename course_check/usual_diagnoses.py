@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from course_check import rules
-from course_check.compare import held_otherwise, same_but_for
+from course_check.compare import is_held_otherwise, same_but_for
 from course_check.exercise import Diagnosis, Mistake, Play, untouched
 from course_lib.errors import Blocked, Deadlock, Mismatch
 
@@ -252,7 +252,7 @@ NUMBERS: Table = {  # of what came to its end, and has all its numbers right
     "used-twice": lambda p: {f.kind for f in p.findings} == {"used twice"},
     "shape": returned(partial(same_but_for, "shape")),
     "dtype": returned(partial(same_but_for, "dtype")),
-    "container": returned(held_otherwise),
+    "container": returned(is_held_otherwise),
 }
 PATTERNS: Table = {  # told apart where there are more than three ranks
     "whole-tensors": lambda play: found("bytes")(play) and rules.whole_tensors(play),

@@ -56,7 +56,7 @@ class Answer:
         show_lines(self.file, self.source)
         space = {"__name__": "answer", **GIVEN}
         try:
-            exec(_compiled(self.source, self.file), space)
+            exec(_compile(self.source, self.file), space)
         except (Exception, SystemExit) as error:
             text = f"the answer's file raises {type(error).__name__}: {error}"
             raise AtImport(text) from error
@@ -64,7 +64,7 @@ class Answer:
 
 
 @cache
-def _compiled(source: str, file: str) -> CodeType:
+def _compile(source: str, file: str) -> CodeType:
     """Once in a process, and not for each of its simulated ranks."""
     return compile(source, file, "exec", dont_inherit=True)
 
@@ -74,25 +74,26 @@ def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[
     ends: list[tuple] = []
     returned: list[Any] = []
     for args in calls:
-        mine = tuple(map(_wrapped, args)) if ddp else args
-        before = _places(mine)
-        value = _named(_call(function, mine))
+        mine = tuple(map(_wrap, args)) if ddp else args
+        before = _find_places(mine)
+        value = _name_groups(_call(function, mine))
         remarks = [text for arg in args for text in getattr(arg, "remarks", ())]
-        ends.append((left(mine), (*_notes(before, _places(mine), value, returned), *remarks)))
+        notes = _note_memory(before, _find_places(mine), value, returned)
+        ends.append((left(mine), (*notes, *remarks)))
         returned.append(value)
     # Only now, after the last call: one that writes into what an earlier one returned shows.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 
 
-def _wrapped(arg: Any) -> Any:
+def _wrap(arg: Any) -> Any:
     return nn.parallel.DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
 def _call(function: Callable, args: tuple) -> Any:
     try:
         if hasattr(args[0] if args else None, "use"):  # an argument of driven.py
-            return args[0].use(partial(_called, function))
-        return _called(function, *args)
+            return args[0].use(partial(_try_call, function))
+        return _try_call(function, *args)
     except SystemExit as error:
         raise CalledExit(f"sys.exit({error.code!r})") from None
     except NotImplementedError as error:
@@ -101,7 +102,7 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _called(function: Callable, *args: Any, **options: Any) -> Any:
+def _try_call(function: Callable, *args: Any, **options: Any) -> Any:
     try:
         return function(*args, **options)
     except TypeError:
@@ -112,11 +113,11 @@ def _called(function: Callable, *args: Any, **options: Any) -> Any:
         raise
 
 
-def _named(value: Any) -> Any:
+def _name_groups(value: Any) -> Any:
     """What is returned, with the ranks of each group in its place: a group cannot travel."""
     if isinstance(value, dist.ProcessGroup):
         return group_of(dist.get_process_group_ranks(value))
-    return type(value)(map(_named, value)) if type(value) in (list, tuple) else value
+    return type(value)(map(_name_groups, value)) if type(value) in (list, tuple) else value
 
 
 def group_of(ranks: Collection[int]) -> str:
@@ -124,7 +125,7 @@ def group_of(ranks: Collection[int]) -> str:
     return f"group of {ranks_text(ranks)}"
 
 
-def _places(args: tuple) -> Places:
+def _find_places(args: tuple) -> Places:
     """By name every tensor among the arguments, and where its memory is."""
     found: dict[str, Any] = {}
     for number, arg in enumerate(args, 1):
@@ -136,13 +137,13 @@ def _places(args: tuple) -> Places:
     return {name: (t, t.data_ptr()) for name, t in found.items() if isinstance(t, Tensor)}
 
 
-def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
+def _note_memory(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
     """What the values do not show: which memory is whose."""
-    parts, own = _tensors(returned), [t for t, _ in before.values()]
+    parts, own = _list_tensors(returned), [t for t, _ in before.values()]
     shared = {
         "shared": combinations(parts, 2),
         "argument's memory": product(parts, own),
-        "earlier memory": product(parts, _tensors(earlier)),
+        "earlier memory": product(parts, _list_tensors(earlier)),
     }
     notes = [name for name, pairs in shared.items() if any(overlap(a, b) for a, b in pairs)]
     moved = [
@@ -153,5 +154,5 @@ def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple
     return tuple(notes + moved)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _list_tensors(value: Any) -> list[Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]

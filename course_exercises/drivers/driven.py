@@ -28,7 +28,7 @@ MOMENT = 1e-6  # seconds between them, so that no call seems to lie in two
 REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
 
 
-def back(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
+def run_backward(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
     """out.backward(gradient); said so, it would import sympy, for half a second a process. Where
     there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``."""
     loss = (out * gradient.to(out.dtype)).sum()
@@ -102,13 +102,13 @@ class Training(Noted):
                     pass
                 out = model(batch, without=without)
                 if both:
-                    back(out, batch)
+                    run_backward(out, batch)
             if kind == "evaluate between":
                 with torch.no_grad(), no_sync():
                     model(batch)
             with no_sync() if kind == "backward half in no_sync" else nullcontext():
                 if not both and out.requires_grad:
-                    back(out, batch)
+                    run_backward(out, batch)
 
     def trained(self) -> list[nn.Parameter]:
         return [p for p in self.model.parameters() if p.requires_grad]
@@ -168,7 +168,7 @@ class BothWays(Noted):
                 self.noted |= reading(counter, peak=self.counted == AT_PEAK)
             goes_back = getattr(out, "requires_grad", False) and out.shape == self.upstream.shape
             with span(PASSES[1]):
-                grads = back(out, self.upstream, *trained.values()) if goes_back else ()
+                grads = run_backward(out, self.upstream, *trained.values()) if goes_back else ()
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         self.noted |= dict.fromkeys(f"{name}.grad" for name in own)
         self.noted |= zip(trained, grads, strict=False)
@@ -177,7 +177,7 @@ class BothWays(Noted):
             compute(MOMENT)
             others = [(t.detach() / 2).requires_grad_(t.requires_grad) for t in own.values()]
             both = function(*own.values(), *self.rest) + function(*others, *self.rest)
-            pairs = zip(back(both, self.upstream, *trained.values()), grads, strict=True)
+            pairs = zip(run_backward(both, self.upstream, *trained.values()), grads, strict=True)
             if not all(
                 a is b or torch.allclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in pairs
             ):

@@ -120,7 +120,7 @@ def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable)
         while True:  # until the socket is closed
             story, states = pickle.loads(talk.recv_bytes())
             path = Path(tempfile.mkdtemp(dir=folder), "state.pt")
-            live = partial(_in_a_life, talk, load, enter, states=states, path=path)
+            live = partial(_run_life, talk, load, enter, states=states, path=path)
             try:
                 facts = story(live, path)
             except Failed as failed:
@@ -132,7 +132,7 @@ def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable)
         os._exit(0)
 
 
-def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
+def _run_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
     """What a process saw that lived so, up to its end."""
     here, there = Pipe()
     pid = os.fork()
@@ -140,7 +140,7 @@ def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -
         try:
             here.close()
             talk.close()
-            for facts in _lived(Life(**life), load, enter):
+            for facts in _live(Life(**life), load, enter):
                 there.send_bytes(json.dumps(facts).encode())
         finally:
             os._exit(0)
@@ -231,7 +231,7 @@ class Watch:
         for fd in of:
             plain(fd)
         places = [fd if isinstance(fd, int) else fd.fileno() for fd in of]
-        for place in places or files(self.folder).values():
+        for place in places or list_files(self.folder).values():
             info = os.stat(place)
             self.synced[info.st_dev, info.st_ino] = info.st_size
 
@@ -244,7 +244,7 @@ class Watch:
         is now, or before it got its name."""
         end = self.look()
         new = {inode for inode, size in end.items() if self.start.get(inode) != size}
-        names = [(n, at) for n, at in files(self.folder).items() if at.stat().st_ino in new]
+        names = [(n, at) for n, at in list_files(self.folder).items() if at.stat().st_ino in new]
         late = [n for n, at in names if n in self.unsynced or not self._is_synced(n)]
         looks = pairwise([self.start, *self.before, end])
         writes = [any(old.get(file) != size for file, size in one.items()) for old, one in looks]
@@ -261,7 +261,7 @@ def _let_grow(most: int | None, then: Any) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
 
 
-def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
+def _live(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
     """What it has found, and then how its save went."""
     signal.alarm(3 * PATIENCE)  # should nobody be left to end it, who would wait thrice at most
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -271,7 +271,7 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
         answer = watch.answer = load()
         sys.addaudithook(watch.hook)
         checkpoint = answer(str(life.path))
-        yield {"found": which(checkpoint.load(), life.states), "reads": sorted(watch.reads)}
+        yield {"found": name_state(checkpoint.load(), life.states), "reads": sorted(watch.reads)}
         if life.save is not None:
             watch.saving = True
             if life.room is not None:
@@ -280,7 +280,7 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
             checkpoint.save(life.states[life.save])
             watch.saving = False
             yield watch.facts()
-            yield {"after": which(answer(str(life.path)).load(), life.states)}
+            yield {"after": name_state(answer(str(life.path)).load(), life.states)}
         yield {"reads": sorted(watch.reads), "done": True}
     except BaseException as error:
         watch.saving = False
@@ -291,7 +291,7 @@ def _give_up(_number: int, _frame: Any) -> NoReturn:
     raise TimeoutError
 
 
-def which(found: Any, states: list[dict]) -> str:
+def name_state(found: Any, states: list[dict]) -> str:
     """Which state that is, in words."""
     for number, state in enumerate(states):
         if _same(found, state):
@@ -310,6 +310,6 @@ def _alike(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def files(folder: Path) -> dict[str, Path]:
+def list_files(folder: Path) -> dict[str, Path]:
     """By name every file below a folder."""
     return {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}

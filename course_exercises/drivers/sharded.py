@@ -23,7 +23,7 @@ from course_tools.count_memory import MemoryCounter, reading
 SMALL = 16 << 10  # bytes of parameters below which nobody counts
 
 
-def positive(seed: int, like: Tensor) -> Tensor:
+def draw_positive(seed: int, like: Tensor) -> Tensor:
     """Whole numbers from 1 to 8, drawn anew each time: nobody has to keep them. They lie in memory
     as ``like`` does, as a gradient does beside its parameter.
     """
@@ -82,7 +82,7 @@ class Optimizing(Noted):
         seed, parameter = self.seeds[step][number], self.params[number]
         if seed == ALL_ZERO:
             return torch.zeros_like(parameter)
-        return None if seed is None else positive(seed, parameter)
+        return None if seed is None else draw_positive(seed, parameter)
 
     def notes(self, step: int, values: Iterable[Tensor], gone: Iterable[bool]) -> None:
         for number, (value, is_gone) in enumerate(zip(values, gone, strict=True), 1):
