@@ -62,6 +62,25 @@ class Level:
         return self.play.findings or self.play.over_budget if self.play else []
 
 
+# Note [The order of the tables]
+#
+# Several diagnoses may be true of one play, and the first that is true is told. So the order of the
+# tables, and the order within each, decides the hints of all exercises:
+#
+#   CUT_OFF        what ended all play: nothing that came before it can be trusted
+#   ex.diagnoses   what the exercise itself knows, in the order of its hints
+#   ERRORS         the particular before the general: ranks that all send first are in a deadlock,
+#                  too, and every exception "raises"
+#   TALK, silent   what is said that should not be, or not said at all
+#   by values      right numbers in a wrong form; then the exercise's mistakes, in its order; then
+#                  one rank that is right alone; at last what is left in the wrong memory
+#   PATTERNS, ex.diagnoses, BUDGET   if all values are right, and the budget is not kept
+#
+# A diagnosis that is new goes before every other that is true of its plays and says less.
+# tests/checks/test_tables.py holds the pairs in which that matters; tests/checks/test_zoo.py holds
+# the hint of each wrong answer that is known.
+
+
 def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     """Why this level fails, and the play that shows it. The id has the lesson's number in front:
     ``04.divides``."""

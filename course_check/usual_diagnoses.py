@@ -2,7 +2,8 @@
 left.
 
 A play is asked by small predicates (``found``, ``only``, ``says``, …), which exercises use as well.
-Each list is in the order in which its diagnoses are tried.
+Each table is in the order in which its diagnoses are tried: see Note [The order of the tables] in
+diagnose.py, which also says in which order the tables are.
 """
 
 from __future__ import annotations
