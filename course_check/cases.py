@@ -77,7 +77,7 @@ def numbers(case: Case, rank: int) -> list[Any]:
 
 
 def drawn(case: Case, who: str, *shape: int) -> Tensor:
-    """Eighths between −2 and 2, for whom the salt says."""
+    """A tensor of eighths between −2 and 2; ``who`` is a salt, so that each gets others."""
     source = torch.Generator().manual_seed(case.random(who).getrandbits(40))
     return torch.randint(-16, 17, shape, generator=source).to(getattr(torch, case.dtype)) / 8
 
@@ -117,7 +117,7 @@ def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
 
 
 def crowd(rng: random.Random) -> int:
-    """More ranks than the texts name."""
+    """A number of ranks that is larger than any that the texts name."""
     return rng.randrange(11, 18)
 
 

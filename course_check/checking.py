@@ -126,21 +126,22 @@ def _measure_budget(played: dict[str, list[Play]], core_passed: bool) -> Level:
 
 
 def _draw_blank(exercise: Exercise, core: list[Case]) -> list[Case]:
-    """Two cases of core once more, in which nobody can know what the others have."""
+    """Two cases of core once more, with zeros in all messages: no rank knows what others have."""
     able = exercise.in_ranks and exercise.blank
     fitting = [case for case in core if able and case.world > 1 and case.calls == 1]
     return [replace(case, blank=True) for case in fitting[:1] + fitting[1:][-1:]]
 
 
 def _keep_real(core: list[Case]) -> list[Case]:
+    """The cases that real ranks can play: on gloo, and on up to three ranks if there are such."""
     able = [c for c in core if c.backend == "gloo"]
     return [c for c in able if c.world <= 3] or able[:1]
 
 
 def _make_seed(answer: Answer) -> int:
-    """The same for the same answer, and not to be known while it is being written."""
+    """A seed that is the same for the same answer, and that its author cannot know beforehand."""
     source = answer.source
     if answer.function is not None:
-        with suppress(OSError, TypeError):  # of what was made by exec nobody keeps the text
+        with suppress(OSError, TypeError):  # nobody keeps the text of what was made by exec
             source = inspect.getsource(answer.function)
     return zlib.crc32(source.encode())

@@ -18,7 +18,10 @@ from course_check.harness.seen import leaves
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
-COUNTED = {"memory": ANYTHING, "largest": ANYTHING}  # of a reading of memory, see beside/memory.py
+COUNTED = {
+    "memory": ANYTHING,
+    "largest": ANYTHING,
+}  # of a reading of memory, see course_tools/count_memory.py
 
 
 def facet(path: str) -> str:
@@ -33,7 +36,7 @@ def facet(path: str) -> str:
 
 
 def same_kind(got: Any, want: Any) -> bool:
-    """Whether ``got`` is the sort of thing that was asked for; for a float any number will do."""
+    """Whether ``got`` is of the kind that was asked for; if that is a float, any number will do."""
     if isinstance(want, float):
         return real(got) is not None
     if type(want) is int:  # numpy's, too; but True is an answer to another question
@@ -63,8 +66,8 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
 
 
 def real(value: Any) -> float | None:
-    """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. None
-    where it is no number; a bool is none."""
+    """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. The
+    result is None for everything else, for a bool, too."""
     if type(value) is Tensor and value.dim() == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -102,7 +105,7 @@ def same_but_for(what: str, got: Any, want: Any) -> bool:
 
 
 def read_between(t: Tensor) -> Tensor:
-    """What lies in a tensor's memory and is none of its elements."""
+    """The memory of a tensor that belongs to none of its elements."""
     memory = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
     foreign = torch.ones(memory.shape, dtype=torch.bool)
     foreign.as_strided(t.shape, t.stride(), t.storage_offset()).fill_(False)
@@ -174,6 +177,7 @@ def show_apart(one: Any, other: Any) -> tuple[str, str]:
 
 
 def shorten(text: str, most: int = 60) -> str:
+    """The text on one line of at most so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 2] + " …"
 

@@ -106,19 +106,20 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
 
 
 def _gravity(play: Play) -> tuple[int, bool]:
-    """Grave errors first, and budgets last."""
+    """A key by which grave errors come first, and plays that only miss the budget last."""
     grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
     return grave, not play.findings
 
 
 def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
-    """It ends as the other does, and has no feature that the other lacks. Hazards are alike where
-    their kinds are: one answer may run into several."""
+    """Whether a play ends as the other does, and has no feature that the other lacks. Hazards are
+    alike only if their kinds are: one answer may run into several."""
     ends = [(type(p.error), getattr(p.error, "kind", "")) for p in (play, other)]
     return ends[0] == ends[1] and ex.features(play.case) <= ex.features(other.case)
 
 
 def _say_what_differs(ex: Exercise, play: Play) -> Diagnosis:
+    """The last resort: no diagnosis fits, so the hint says only where values differ."""
     where = say_which_differ(play)
     none_fits = usual.make_diagnosis("values-differ", lambda p: say_which_differ(p) == where)
     hint = f"{where} {none_fits.hint}".strip() if ex.in_ranks else usual.BY_HAND
@@ -129,7 +130,7 @@ def _say_what_differs(ex: Exercise, play: Play) -> Diagnosis:
 
 
 def _find_shared_features(ex: Exercise, level: Level) -> Sequence[str]:
-    """One feature or two, of which all that fails has one and nothing that passes has any."""
+    """One feature or two: each play that fails has one of them, and none that passes has any."""
     fine = set[str]().union(*(ex.features(p.case) for p in level.fine))
     failed = [ex.features(p.case) - fine for p in level.failed]
     most = [name for name, _ in Counter(n for f in failed for n in sorted(f)).most_common()]
@@ -149,7 +150,7 @@ def _say_only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
 def _blame_features(
     ex: Exercise, said: Diagnosis | None, names: Sequence[str], where: str
 ) -> Diagnosis:
-    """The features in place of a diagnosis, or before one that alone says little."""
+    """A diagnosis that names the features; what was ``said``, which is vague, comes after."""
     id = f"only-{'-or-'.join(names)}".replace(" ", "-")
     hint = f"{where} {said.hint if said else ''}".strip()
     return Diagnosis(id, hint, lambda p: bool({*names} & ex.features(p.case)))

@@ -51,7 +51,7 @@ def right_with_zeros(play: Play) -> bool:
 
 
 def say_which_differ(play: Play) -> str:
-    """On which ranks it is wrong, and in which elements of their tensors, where not all are."""
+    """A sentence that names the ranks and elements that are wrong; empty if all of them are."""
     values = [f for f in play.findings if f.kind in ("returned", "left")]
     wrong = {f.rank for f in values if f.rank is not None}
     right = set(range(play.case.world)) - wrong
@@ -70,6 +70,7 @@ def say_which_differ(play: Play) -> str:
 
 
 def _compare(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
+    """What differs on each rank, after this call, from what was expected."""
     same_here = partial(same, tolerance=exercise.tolerance)
     for rank, want in enumerate(play.expected[call]):
         find, got = partial(Finding, rank=rank, call=call), play.got(rank, call)
@@ -92,8 +93,7 @@ def _compare(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
 
 
 def _written_between(before: Any, after: Any) -> bool:
-    """Whether what is none of a tensor's elements has changed in its memory, where it still lies
-    as it did."""
+    """Whether memory between a tensor's elements has changed, if it still lies as it did."""
     if not (isinstance(before, Tensor) and isinstance(after, Tensor)):
         return False
     one, other = read_between(before), read_between(after)
@@ -101,6 +101,7 @@ def _written_between(before: Any, after: Any) -> bool:
 
 
 def _keep_counted(exercise: Exercise, value: Any) -> Any:
+    """What is compared of an argument: of a dict, the entries whose facets are not free."""
     if not isinstance(value, dict):
         return value
     return {name: v for name, v in value.items() if facet(name) not in exercise.free}

@@ -1,4 +1,4 @@
-"""What an answer is run with: of the lesson's given cells and of earlier answers, what it needs.
+"""Find what an answer is run with: those statements of the cells before it that it needs.
 
 A learner's notebook runs whole jobs before it comes to an exercise. An answer needs none of them,
 only the names that it uses: imports, functions, classes, constants. So cells are taken apart into
@@ -48,7 +48,7 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
     cells = [*before, answer]
     bodies = [readable(cell.source) for cell in cells]
     bound = [[binds(statement) for statement in body] for body in bodies]
-    # the last cell that binds a name has the word
+    # If several cells bind a name, the last one counts.
     last = {name: at for at, body in enumerate(bound) for names in body for name in names}
     take: list[set[int]] = [set() for _ in cells]
     needed = [exercise]
@@ -91,11 +91,11 @@ def statements(source: str, file: str = "<cell>") -> list[ast.stmt]:
 
 
 def readable(source: str) -> list[ast.stmt]:
-    """The same; none where the cell is not Python, as one with a magic."""
+    """The statements of a cell; none if it is not Python, as a cell with a magic is not."""
     try:
         return statements(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []  # a given cell with a magic has nothing for an answer
+        return []
 
 
 def binds(statement: ast.stmt) -> set[str]:

@@ -1,10 +1,10 @@
 """What an answer takes from cells that are no part of the lesson.
 
 Grading runs the answer's cell with the lesson's own ones, so a helper in another cell of the
-learner's is there when ``check`` plays the answer, and not when it is graded. A front end that
-names the cells it runs lets us know whose each of them is: a lesson's are ``00-3fa9c1``, or
-``my_share-answer``. What an answer takes from a cell to try it, the learner has written there.
-Where nothing is known of a cell, nothing is said.
+learner's is there when ``check`` plays the answer, and is missing when it is graded. The id of a
+cell says whose it is, if the front end passes it on: a lesson's cells are called ``00-3fa9c1`` or
+``my_share-answer``. A cell to try an answer counts as the learner's, who has written into it what
+an answer takes from there. If nothing is known of a cell, nothing is said.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _cells: dict[str, bool] = {}  # the text of each cell that was run: is it the le
 
 
 def note_cells() -> None:
-    """From now on note which cells this notebook runs; elsewhere there is nothing to note."""
+    """Note from now on which cells this notebook runs. Outside a notebook this does nothing."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         shell.events.register("pre_run_cell", _note)

@@ -35,11 +35,11 @@ from course_lib.pickling import why
 from course_lib.recording.log import nameless_file
 from course_lib.trace import Run
 
-# Seconds of the processor after which a play is called a hang: by the simulator; by the system,
-# where the play keeps even that from running.
+# Seconds of processor time after which a play is called a hang: by the simulator (ONE_PLAY), or by
+# the system, if the play keeps the simulator itself from running (STUCK).
 ONE_PLAY, STUCK = 2.5, 5
-# Seconds of the wall, on however busy a machine: for a play that sleeps and keeps the simulator
-# from running; for one on real ranks; for all plays together, see ``play_all``.
+# Seconds of the wall clock, which have to be enough on a busy machine: for a play that sleeps and
+# keeps the simulator from running, for one on real ranks, and for all plays of an answer together.
 ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
 A_LIFE = 30  # seconds of the wall for a play that waits for other processes
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
@@ -76,7 +76,7 @@ def _simulate_all(
     log: str,
     asleep: int,
 ) -> None:
-    """Runs in a process of its own: every job in the simulator, each result into the log."""
+    """Runs in a process of its own: simulate every job, and write each result to the log."""
     _be_quiet()
     if lives:
         lives.start(answer.load, places)
@@ -93,6 +93,7 @@ def _simulate_all(
 
 
 def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
+    """One job in the simulator; an error of the answer is a result."""
     from course_sim import simulate
 
     case, schedule, by_rank = job
@@ -121,7 +122,7 @@ def _play_real(answer: Answer, by_rank: list[Kept], ddp: bool) -> Unpacked:
 
 
 def _be_quiet() -> None:
-    """What an answer prints is not part of its verdict, and may be megabytes."""
+    """Send what the answer prints to nowhere: it is no part of a verdict, and may be megabytes."""
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
@@ -208,19 +209,19 @@ def _play_jobs(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Resu
 
 
 def _explain_end(error: CourseError) -> CourseError:
-    """What the end of the process that plays says of the answer."""
+    """What it says of the answer that the process that plays has ended so."""
     if isinstance(error, RankDied) and -error.exit_code in (signal.SIGALRM, signal.SIGPROF):
         return Hang(f"nothing came back within {STUCK} s")
     if not isinstance(error, RankFailed):
         return _blame_machine(error)
-    # the answer's own exceptions end in the simulator: this one is ours, or the system's
+    # The simulator catches the answer's own exceptions: this one is ours, or the system's.
     kind = getattr(builtins, error.kind, Exception)
     blamed = NotStarted if issubclass(kind, OSError | MemoryError) else Broken
     return blamed(f"the check came to grief while it played this: {error}")
 
 
 def _blame_machine(error: CourseError) -> CourseError:
-    """The error; in its place a NotStarted where it says nothing of the answer."""
+    """The error, or a NotStarted in its place if it says nothing of the answer."""
     if isinstance(error, RankDied) and error.exit_code == -signal.SIGKILL:
         return NotStarted(f"memory ran out, or somebody ended a process of the check. {error}")
     late = isinstance(error, Hang) and error.run is None  # the ranks had not begun
@@ -228,17 +229,18 @@ def _blame_machine(error: CourseError) -> CourseError:
 
 
 def _read_results(log: IO[bytes]) -> Iterator[Result]:
+    """The results in the log, up to one that was cut short."""
     while True:
         try:
             yield pickle.load(log)
-        except (EOFError, pickle.UnpicklingError):  # the end, or a play that was cut short
+        except (EOFError, pickle.UnpicklingError):
             return
 
 
 def note_result(play: Play, result: Result) -> None:
-    """Write down in the play what became of it: of each rank its Seen by call.
+    """Write down in the play what became of it: the Seen of each rank, by call.
 
-    Raises CannotCheck where that says nothing of the answer.
+    Raises CannotCheck if that says nothing of the answer.
     """
     if isinstance(result, NotStarted):
         raise CannotCheck(result)
@@ -259,7 +261,7 @@ def note_result(play: Play, result: Result) -> None:
 
 
 def _note_caught(play: Play, error: RankFailed) -> None:
-    """A test that fails on one rank has failed, wherever the others stood."""
+    """Note that an answer which is a test has failed: if it fails on one rank, it has failed."""
     tested = [copy.deepcopy(args[0]) for args in play.inputs[0]]
     for one in tested:
         one.note_failure()

@@ -16,6 +16,7 @@ Formula = Callable[[Play], int]
 
 
 def sends(play: Play, rank: int) -> list[Event]:
+    """The messages that this rank sends."""
     return [e for e in play.trace.of(rank) if e.is_send]
 
 
@@ -43,7 +44,7 @@ def _find_call(play: Play, kind: str, test: Callable[[Event], bool], why: str) -
 
 
 def without_a_word(play: Play) -> Iterator[Finding]:
-    """No rank calls anything: what it needs to know it knows already."""
+    """No rank calls anything: it knows already what it needs to know."""
     return _find_call(play, "talks", lambda e: True, "")
 
 
@@ -97,9 +98,11 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
 
 
 def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
-    """No rank may hold more bytes than ``limit(play, rank)`` at the moment of which the exercise's
-    argument has noted a ``reading`` ; None: as many as it likes. It is the rank's
-    own word."""
+    """No rank may hold more bytes than ``limit(play, rank)``; None means as many as it likes.
+
+    The exercise's argument notes them in the rank, by a ``reading`` of its memory counter at the
+    moment that ``when`` names. It is the rank's own word.
+    """
 
     def rule(play: Play) -> Iterator[Finding]:
         for rank in range(play.case.world if play.done else 0):

@@ -42,7 +42,8 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Something is wrong with the answer; not passed alone may be the machine's fault."""
+        """Whether something is wrong with the answer. (It may also not have passed because this
+        machine cannot play everything.)"""
         return not self.written or not all(r.passed for r in self.levels.values())
 
     @property
@@ -50,7 +51,7 @@ class Verdict:
         return sum(self.worth[level] for level in self.levels if self.pays(level))
 
     def pays(self, level: str) -> bool:
-        """A level pays where core has passed, too: that a wrong answer says little is no merit."""
+        """Whether the level and core have passed: that a wrong answer sends little is no merit."""
         return all(name in self.levels and self.levels[name].passed for name in ("core", level))
 
     @property
@@ -200,7 +201,7 @@ def _name_kind(value: Any) -> str:
 
 
 def _list_findings(play: Play, findings: list[Finding]) -> list[str]:
-    """What else is wrong, each text once, with the ranks of which it is said."""
+    """What else is wrong: each text once, with the ranks that it is about."""
     whose: dict[str, list[str]] = {}
     for f in findings:
         call = f" in call {f.call + 1}" if play.case.calls > 1 else ""
@@ -251,7 +252,7 @@ def _tell_case(level: Level) -> Iterator[str]:
 
 
 def _fold(line: str) -> list[str]:
-    """In parts that JupyterLab need not break, indented as the line is."""
+    """The line in parts that JupyterLab need not break, indented as the line is."""
     if len(line) <= WIDE + 2:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))

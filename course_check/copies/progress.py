@@ -43,7 +43,7 @@ def main(args: Namespace) -> int:
 
 @dataclass(frozen=True)
 class Best:
-    """The best answer to an exercise: of each level whether it passed, and when that was."""
+    """The best answer to an exercise: whether each level passed, and on which day."""
 
     levels: dict[str, bool] = field(default_factory=dict)
     day: str = ""
@@ -83,7 +83,7 @@ def record(exercise: str, levels: dict[str, bool]) -> Path | None:
 
 
 def read_best(work: Path) -> defaultdict[str, Best]:
-    """By exercise the best that is noted. What is damaged counts for nothing."""
+    """The best that is noted of each exercise. Damaged lines are skipped."""
     best: defaultdict[str, Best] = defaultdict(Best)
     for line in _read_text(work / NOTES).splitlines():
         match _parse(line):

@@ -65,12 +65,12 @@ class Answer:
 
 @cache
 def _compile(source: str, file: str) -> CodeType:
-    """Once in a process, and not for each of its simulated ranks."""
+    """Compile a source once for all simulated ranks of a process."""
     return compile(source, file, "exec", dont_inherit=True)
 
 
 def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[Seen]:
-    """Call the answer with the arguments of each call; what is there afterwards."""
+    """Call the answer with the arguments of each call; returns what is there after each."""
     ends: list[tuple] = []
     returned: list[Any] = []
     for args in calls:
@@ -81,7 +81,8 @@ def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[
         notes = _note_memory(before, _find_places(mine), value, returned)
         ends.append((left(mine), (*notes, *remarks)))
         returned.append(value)
-    # Only now, after the last call: one that writes into what an earlier one returned shows.
+    # The copies are taken after the last call, so that a call which writes into what an earlier one
+    # returned is seen.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 
 
@@ -90,6 +91,7 @@ def _wrap(arg: Any) -> Any:
 
 
 def _call(function: Callable, args: tuple) -> Any:
+    """Call the answer, or let an argument use it. A stub returns NOT_WRITTEN."""
     try:
         if hasattr(args[0] if args else None, "use"):  # an argument of driven.py
             return args[0].use(partial(_try_call, function))
@@ -114,7 +116,7 @@ def _try_call(function: Callable, *args: Any, **options: Any) -> Any:
 
 
 def _name_groups(value: Any) -> Any:
-    """What is returned, with the ranks of each group in its place: a group cannot travel."""
+    """What is returned, with a name in the place of each group: a group cannot travel."""
     if isinstance(value, dist.ProcessGroup):
         return group_of(dist.get_process_group_ranks(value))
     return type(value)(map(_name_groups, value)) if type(value) in (list, tuple) else value
@@ -138,7 +140,7 @@ def _find_places(args: tuple) -> Places:
 
 
 def _note_memory(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
-    """What the values do not show: which memory is whose."""
+    """What values do not show: which memory is shared, and which tensors are other ones now."""
     parts, own = _list_tensors(returned), [t for t, _ in before.values()]
     shared = {
         "shared": combinations(parts, 2),

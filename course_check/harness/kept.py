@@ -37,14 +37,14 @@ class Kept:
 
 
 class Unpacked(Kept):
-    """Where it arrives it is the value again."""
+    """A value as bytes that arrives as the value itself."""
 
     def __reduce__(self) -> tuple:
         return pickle.loads, (self.parcel,)
 
 
 class _WholePickler(Pickler):
-    """Tensors go with all that lies around them."""
+    """Packs a tensor with all of the memory that it looks into."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is nn.Parameter and _is_plain(obj):
@@ -78,7 +78,7 @@ def _take_apart(t: Tensor) -> tuple[Any, ...]:
 
 
 def _make_tensor(memory: Tensor | bytearray, dtype: torch.dtype, grad: bool, *place: Any) -> Tensor:
-    """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
+    """Make the tensor again, in memory of its own: unlike torch's, no two tensors share memory."""
     if not isinstance(memory, Tensor):
         memory = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0)
     made = torch.empty(0, dtype=dtype).set_(memory.clone().untyped_storage(), *place)
