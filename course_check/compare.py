@@ -18,10 +18,8 @@ from course_check.harness.seen import leaves
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
-COUNTED = {
-    "memory": ANYTHING,
-    "largest": ANYTHING,
-}  # of a reading of memory, see course_tools/count_memory.py
+# What is noted of a reading of memory: see course_tools/count_memory.py.
+COUNTED = {"memory": ANYTHING, "largest": ANYTHING}
 
 
 def facet(path: str) -> str:

@@ -198,7 +198,7 @@ class Lives(Protocol):
         """Two folders for what the processes write; made in the notebook's process."""
 
     def start(self, load: Callable[[], Any], places: list[str]) -> None:
-        """Fork the process that has the lives; called by the process that plays, without threads."""
+        """Fork the process that has the lives, from the one that plays: it has no threads yet."""
 
 
 @dataclass(frozen=True)

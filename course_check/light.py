@@ -33,9 +33,8 @@ class _NoDynamo(ModuleType):
     graph_break = staticmethod(lambda: None)
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name.startswith("__") and name != "__path__"
-        ):  # inspect and warnings look through all modules
+        # inspect and warnings look through all modules, and ask for no part of the compiler.
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         sys.modules.pop(NAME, None)
         vars(torch).pop("_dynamo", None)  # the real one asks itself for its parts by this name
