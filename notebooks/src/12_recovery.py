@@ -613,7 +613,7 @@ check(micro_batches)
 #
 # Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes it on. So rank 0 has made that step, ranks 2 and 3 have not, and rank 3 waits for rank 2, which is alive.
 #
-# In torch 2.15 gloo can do it in place, as an experiment: `init_process_group(enable_reconfigure=True)`.
+# In torch 2.15 gloo can go on in place, as an experiment: `init_process_group(enable_reconfigure=True)`.
 
 # %% id="12-81ab46"
 import json, multiprocessing
