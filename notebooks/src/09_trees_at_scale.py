@@ -385,7 +385,7 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew.
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. The bytes are the ring's, in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling..
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
