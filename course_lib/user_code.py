@@ -37,8 +37,7 @@ _GENERATED = (
 )
 _NEVER_CLAIMED = {"torch", *_HOUSES, "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
-_claimed = "\0"  # no path has this character
-_shown = 1  # so many parts of a path, from its end, are shown; of the claimed file its name
+_claimed, shown = "\0", 1  # no path has this character; so many parts of a path are shown
 
 
 def name_cells(names: dict[str, str]) -> None:
@@ -81,13 +80,6 @@ def claim_place(place: str) -> None:
         _claimed = place
         is_user_code.cache_clear()
         _is_installed.cache_clear()
-
-
-def show_folders(parts: int) -> None:
-    """Name a file with folders, so many parts in all, where it is not the script itself."""
-    global _shown
-    _shown = parts
-    _line_at.cache_clear()
 
 
 @lru_cache(maxsize=4096)
@@ -146,8 +138,7 @@ def _has_put(folder: str, path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
-    parts = 1 if filename == _claimed else _shown
-    where = _cells.get(filename) or "/".join(filename.split(os.sep)[-parts:])
+    where = _cells.get(filename) or "/".join(filename.split(os.sep)[-shown:])
     source = linecache.getline(filename, number).strip()
     # equal traces have equal pickles
     return Line(where, number, source, sys.intern(function), sys.intern(filename))

@@ -100,11 +100,7 @@ def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, mon
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(monkeypatch):
-    monkeypatch.setattr(user_code, "_claimed", "/home/me/job/comm.py")
-    user_code.show_folders(3)
-    try:
-        files = ("/home/me/job/comm.py", "/home/me/job/ring/comm.py", "/home/me/job/tree/comm.py")
-        shown = [user_code.line_at(file, 3, "commit").where for file in files]
-    finally:
-        user_code.show_folders(1)
-    assert shown == ["comm.py", "job/ring/comm.py", "job/tree/comm.py"]
+    monkeypatch.setattr(user_code, "shown", 3)
+    files = ("/home/me/job/ring/comm.py", "/home/me/job/tree/comm.py")
+    shown = [user_code.line_at(file, 3, "commit").where for file in files]
+    assert shown == ["job/ring/comm.py", "job/tree/comm.py"]

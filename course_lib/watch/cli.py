@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from course_lib import user_code
 from course_lib.trace import many_events
-from course_lib.user_code import claim_place, show_folders
+from course_lib.user_code import claim_place
 from course_lib.watch import parent, rank
 from course_lib.watch.flight_recorder import dumps_in, verdict_of
 from course_lib.watch.folder import append_exit, job_folder, process_began, start_of
@@ -57,8 +58,10 @@ def main(argv: Sequence[str]) -> int:
         parser().error("there is no RANK: start it with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
     if not options.is_module:
-        claim_place(os.path.abspath(options.words[0]))  # though it may be one of this library's own
-    show_folders(3)
+        script = os.path.abspath(options.words[0])
+        claim_place(script)  # though it may be one of this library's own
+        user_code.name_cells({script: os.path.basename(script)})
+    user_code.shown = 3
     if waiting := parent.fork():
         _stay(waiting, folder, number, options)
     rank.run(options.words, options.is_module, number, folder)
