@@ -98,7 +98,7 @@ def is_nearly_right(right: Formula, play: Play) -> bool:
 
 
 def nothing_on_the_way(rng: random.Random) -> list[tuple]:
-    """One rank alone, no bytes, a link without latency, one without end of bandwidth."""
+    """One rank alone, no bytes, a link without latency, and one of infinite bandwidth."""
     return [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)]
 
 

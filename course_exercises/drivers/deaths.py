@@ -71,8 +71,9 @@ def play_here(answer: Callable, states: list[dict]) -> Facts:
 
 
 def list_points(plain: Facts, size: int) -> Iterator[tuple[str, Point]]:
-    """The points of a save that went well, the earliest first, in words; where nothing is written
-    after an event, no bytes."""
+    """The points of a save that went well, the earliest first, each with words for it. A point in
+    the middle of a file exists only if something is written after the event.
+    """
     events = [["begins"], *plain["events"]][: MOST_EVENTS + 1]
     for number, (event, writes) in enumerate(zip(events, plain["writes"], strict=False)):
         words = say_event(*event)
@@ -92,7 +93,7 @@ def find_largest(path: Path) -> int:
 
 
 def restore(path: Path, kept: Path) -> None:
-    """The folder as it was when it was kept."""
+    """Make the folder again what it was when it was kept."""
     shutil.rmtree(path.parent)
     shutil.copytree(kept, path.parent, symlinks=True)
 
@@ -105,7 +106,9 @@ def keep(path: Path) -> Path:
 
 
 def say_found(end: Facts, key: str = "found") -> str:
-    """What a load found, or with what it ended; an error's text may name a folder."""
+    """What a load found, or how it ended. Of an error only its class is told: its text may name a
+    folder.
+    """
     if key in end:
         return str(end[key])
     if "error" not in end:
@@ -115,7 +118,7 @@ def say_found(end: Facts, key: str = "found") -> str:
 
 
 def save(live: Live, *numbers: int) -> Facts:
-    """These states are saved in this order; what the last life saw."""
+    """Save these states in this order; returns what the last life saw."""
     end: Facts = {}
     for number in numbers:
         end = live(save=number)
@@ -192,7 +195,7 @@ def load_strange(live: Live, path: Path) -> Facts:
 
 
 class Opens:
-    """What writes a file when it is unpickled, and might do anything else."""
+    """An object that writes a file when it is unpickled, and might do anything else."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""What tries an answer that is not called once and done: a class, a function with a backward.
+"""Arguments for answers that are not called once and done: a class, a function with a backward.
 
-Such an exercise has one argument, and ``in_rank`` calls ``argument.use(answer)``. It notes what it
-sees on the way, and ``left()`` is what is compared.
+Such an exercise has one argument, and the rank calls ``argument.use(answer)``. The argument notes
+what it sees on the way, and ``left()`` returns what is compared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate
 
 
 def run_backward(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
-    """out.backward(gradient); said so, it would import sympy, for half a second a process. Where
-    there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``."""
+    """Do what ``out.backward(gradient)`` does, which would import sympy: half a second a process.
+
+    If there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``.
+    """
     loss = (out * gradient.to(out.dtype)).sum()
     return torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else loss.backward() or ()
 
@@ -185,7 +187,9 @@ class BothWays(Noted):
 
 
 def refuse_changes(leaves: list[Tensor], kept: list[tuple[Tensor, Tensor]]) -> None:
-    """``kept``: tensors that are the caller's, and what they were."""
+    """Raise if the answer has changed something of the caller's. ``kept`` has the caller's tensors,
+    each with a copy of what it was.
+    """
     if not all(torch.equal(t, before) for t, before in kept):
         raise ValueError("one of the caller's tensors has changed")
     if any(t._backward_hooks for t in leaves):

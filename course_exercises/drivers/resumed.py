@@ -1,4 +1,4 @@
-"""What tries a training loop that goes on from its checkpoints: several lives, one after another.
+"""The argument for a training loop that goes on from its checkpoints: it lives several times.
 
 Each rank has a folder of its own. Between lives all get what any of them has written, as on a disk
 that they share. Ranks are killed all at once, between two calls that need all of them.
@@ -125,7 +125,7 @@ class Resumed(Noted):
 
 
 def note_end(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
-    """What is noted of a life; of one that was killed no weights."""
+    """What is noted of a life; weights only if it was not killed."""
     out = {f"life {life}": losses, f"life {life}, saves": saves}
     if not isinstance(losses, str):
         weights = nn.utils.parameters_to_vector(job.model.parameters())
@@ -134,7 +134,7 @@ def note_end(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
 
 
 def seed(life: int, rank: int) -> None:
-    """A new process has other numbers to draw."""
+    """Seed all generators: a new process has other numbers to draw."""
     for seeds in (torch.manual_seed, numpy.random.seed, random.seed):
         seeds(1000 * life + rank)
 
@@ -144,7 +144,7 @@ def read_contents(folder: Path) -> dict[str, bytes]:
 
 
 def share(folder: Path, before: dict[str, bytes]) -> str:
-    """Every rank gets every file; the ranks that have changed any."""
+    """Give every rank every file; returns the ranks that have changed any."""
     mine = read_contents(folder)
     all_files: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_files, mine if mine != before else None)

@@ -1,7 +1,7 @@
-"""What tries an answer that is itself a test: somebody's all_reduce, right or wrong.
+"""The argument for an answer that is itself a test: somebody's all_reduce, right or wrong.
 
-The right ones go different ways; the wrong ones are knobs around torch's own. Every one takes
-tensors of any layout, and returns what is then written into the tensor.
+The right ones take different ways to the sum; the wrong ones change something around torch's own.
+Each takes tensors of any layout, and returns what is then written into the tensor.
 
     Suspect(how).use(test)  ──► test(all_reduce)  ──► comes to its end: "passes"
                                                   └─► AssertionError on some rank: Caught
