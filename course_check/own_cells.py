@@ -28,6 +28,7 @@ def note_cells() -> None:
 
 
 def _note(cell: Any) -> None:
+    """Note whether a cell is the learner's own, before it runs."""
     id = getattr(cell, "cell_id", None)
     known = isinstance(id, str) and not id.startswith("vscode-")
     _cells[cell.raw_cell] = known and not _LESSONS.match(str(id))
@@ -60,6 +61,7 @@ def _list_needed(answer: Callable) -> set[str]:
 
 
 def _list_names(code: CodeType) -> Iterator[str]:
+    """The names that a function and those inside it use."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

@@ -68,10 +68,12 @@ def at_most(kind: str, does: str, count: Callable[[Play, int], int], limit: Form
 
 
 def count_received(play: Play, rank: int) -> int:
+    """Bytes that arrive on this rank."""
     return sum(m.nbytes for m in play.trace.messages if m.dst == rank)
 
 
 def measure_longest(play: Play, rank: int) -> int:
+    """Bytes of the longest message that this rank sends."""
     return max((e.nbytes for e in sends(play, rank)), default=0)
 
 
@@ -135,6 +137,7 @@ def whole_tensors(play: Play) -> bool:
 
 
 def to_everyone(play: Play) -> bool:
+    """Every rank sends to every other one."""
     return all(len(peers(play, r)) == play.case.world - 1 for r in play.ranks)
 
 

@@ -85,6 +85,7 @@ class Verdict:
     __repr__ = __str__
 
     def _state(self, name: str) -> str:
+        """What stands in the row of a level."""
         level = self.levels.get(name)
         if level is None:
             return "not graded"
@@ -178,6 +179,7 @@ def _list_others(level: Level, values: list[Finding]) -> Iterator[dict[str, str]
 
 
 def _say_note(kind: str, got: Any, want: Any) -> str:
+    """What is to be seen at a glance: a wrong type, dtype or shape, or the elements that differ."""
     if kind == "argument changed":
         return "changed, and should not be"
     if kind == "type":
@@ -196,6 +198,7 @@ def _say_note(kind: str, got: Any, want: Any) -> str:
 
 
 def _name_kind(value: Any) -> str:
+    """The type of a value, with its article."""
     name = type(value).__name__
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
@@ -219,6 +222,7 @@ def _list_findings(play: Play, findings: list[Finding]) -> list[str]:
 
 
 def _count_played(level: Level) -> str:
+    """How many cases were played, on how many ranks."""
     many, worlds = len(level.plays), sorted({p.case.world for p in level.plays})
     said = [f"{many} case{'s' * (many > 1)}"]
     if worlds != [1]:  # a formula has no ranks
@@ -229,6 +233,7 @@ def _count_played(level: Level) -> str:
 
 
 def _tell_case(level: Level) -> Iterator[str]:
+    """The lines that show the failing case of a level."""
     case = case_of(level)
     where = "" if case["where"] == "simulated" else f", {case['where']}"
     which = "the smallest case" if level.play is level.failed[0] else "a case"

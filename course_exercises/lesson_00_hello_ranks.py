@@ -30,6 +30,7 @@ def when_ranges(test: Callable[[list[range], int], bool]) -> Callable[[Play], bo
 
 
 def list_items(shares: list[range]) -> list[int]:
+    """The items of all shares, share by share."""
     return [item for share in shares for item in share]
 
 

@@ -40,6 +40,7 @@ PAIRS = {
 
 
 def name_pairs(case: Case) -> set[str]:
+    """What is special about who swaps with whom."""
     alone = any(partner_of(case, rank) == rank for rank in range(case.world))
     marks = {"empty": case.length == 0, "no neighbours": case.options[STEP] > 1}
     return marked(marks | {"own partner": alone})
@@ -171,6 +172,7 @@ def when_called(test: Callable[[list[int]], bool]) -> OfPlay:
 
 
 def make_work(case: Case, rank: int) -> tuple[Work]:
+    """A work whose length the case draws."""
     unit = 0.004 if case.world == 3 else 0.4  # three are played on real ranks, too
     return (Work(case.random(rank).choice((1, 2, 3, 5)) * unit),)
 

@@ -156,6 +156,7 @@ def keep_received(tensors: list[Tensor], dst: int, which: int, times: int) -> li
 
 
 def lose_one(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
+    """The tensors of all ranks but one."""
     return whole_tensors.left_out(tensors, (dst + distance) % len(tensors))
 
 
@@ -254,6 +255,7 @@ def reduce_and_scatter(
 
 
 def block_bytes(play: Play) -> int:
+    """Bytes of one block of the input."""
     return play.given(0).nbytes // play.case.world
 
 

@@ -136,6 +136,7 @@ SOURCES = (  # what comes in a step is from step + 1 places back
 
 
 def ring_core(rng: random.Random) -> list[Case]:
+    """Lengths that the number of ranks divides."""
     return [
         *rows("", (2, 2), (3, 6), (4, 4), (3, 3)),
         Case(3, 6, calls=2),
@@ -156,6 +157,7 @@ def check_direction(play: Play) -> Iterator[Finding]:
 
 
 def count_chunk_bytes(play: Play) -> int:
+    """Bytes of the largest chunk."""
     return -(-play.case.length // play.case.world) * play.given(0).element_size()
 
 

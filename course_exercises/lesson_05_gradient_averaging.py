@@ -32,6 +32,7 @@ ON_RANK_0, ON_THE_LAST, ON_ALL = ({MISSING: which} for which in LACKS)
 
 
 def make_model_with_gradients(case: Case, rank: int) -> tuple:
+    """A model with gradients, of which the case may take some away."""
     made = model(case, rank)
     give_gradients(made, case, rank)
     lacks = LACKS.get(case.options.get(MISSING, ""), lambda *_: False)
@@ -89,6 +90,7 @@ def make_model_and_src(case: Case, rank: int) -> tuple:
 
 
 def from_src(src: int, *kinds: str, world: int = 2, **rest: Any) -> list[Case]:
+    """Cases in which src is this rank."""
     return list_models(*kinds, worlds=(world,), options={"src": src}, **rest)
 
 
@@ -148,6 +150,7 @@ def make_nearly_alike(case: Case, rank: int) -> tuple:
 
 
 def read_bits(tensors: Iterable[Tensor]) -> list:
+    """The bytes of each tensor."""
     return [t.contiguous().reshape(-1).view(torch.uint8).tolist() for t in tensors]
 
 
@@ -163,6 +166,7 @@ def compare_models(
 
 
 def list_differing(kind: str, what: str, *worlds: int, **more: object) -> list[Case]:
+    """A case for each world, in which one rank differs in this way."""
     return list_models(kind, worlds=worlds, options={BY: what, **more})
 
 
@@ -254,6 +258,7 @@ def take_step(
 
 
 def step_case(kind: str, *sizes: int, **rest: Any) -> Case:
+    """A case in which the ranks have batches of these sizes."""
     options = {"model": kind, SAMPLES: sizes} | rest.pop("options", {})
     return Case(len(sizes), options=options, **rest)
 

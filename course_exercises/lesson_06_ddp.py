@@ -37,6 +37,7 @@ def find_calls(play: Play, rank: int, *ops: str) -> list[Event]:
 
 
 def count_numbers(calls: list[Event]) -> int:
+    """How many numbers these calls carry."""
     return sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
 
 
@@ -136,6 +137,7 @@ def count_whole(play: Play, rank: int) -> int:
 
 
 def draws_everything(play: Play) -> bool:
+    """Each rank takes as many steps as one alone would."""
     everything = count_steps(play, 1)
     return play.done and count_whole(play, 0) == everything > count_steps(play, play.case.world)
 
@@ -275,10 +277,12 @@ exercise(
 
 
 def clip(gradient: Tensor, norm: float) -> Tensor:
+    """The gradient, cut to this norm if it is longer."""
     return gradient * min(1.0, norm / (float(gradient.norm()) + 1e-6))
 
 
 def leave_long(gradient: Tensor, norm: float) -> Tensor:
+    """In place of clip: nothing is cut."""
     return gradient
 
 
@@ -316,10 +320,12 @@ def accumulate(
 
 
 def list_own(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained."""
     return [p for p in model.parameters() if p.requires_grad]
 
 
 def make_micro_batches(case: Case, rank: int) -> tuple:
+    """A model, its optimizer, micro-batches, and the largest norm."""
     options = {"model": "buffers", SAMPLES: (2,) * case.world} | case.options
     alike = [replace(case, seed=case.seed + k, options=options) for k in range(case.length)]
     by_part = [batches(one, rank) for one in alike]

@@ -200,6 +200,7 @@ def check_times(play: Play) -> Iterator[Finding]:
 
 
 def begins_after_computing(play: Play) -> bool:
+    """No call begins before everything is computed."""
     computed = sum(spent for spent, _ in play.given(0))
     return found("slow")(play) and min(e.issued for e in play.trace.events) >= computed
 
@@ -270,6 +271,7 @@ def swap_edges(
 
 
 def make_block(case: Case, rank: int) -> tuple[Tensor]:
+    """The rows of this rank."""
     rows = case.options["rows"]
     flat = Case(case.world, case.length * rows, case.dtype, numbers="random", seed=case.seed)
     return (tensor(flat, rank).reshape(rows, case.length),)
@@ -347,11 +349,13 @@ def make_entry(world: int, group: str, seq: str, op: str) -> dict[str, Any]:
 
 
 def make_dumps(case: Case) -> tuple[Dumps]:
+    """What each rank reports of its calls."""
     by_rank = [re.findall(r"(\w+)#(\d+)/?(\w*)", c) for c in case.options[CALLS].split("; ")]
     return ([[make_entry(len(by_rank), *call) for call in calls] for calls in by_rank],)
 
 
 def name_call(entry: dict[str, Any]) -> Call:
+    """A call by its group and its number in it."""
     return entry["group"], entry["seq"]
 
 

@@ -51,6 +51,7 @@ def make_grid(
 
 
 def check_made(play: Play) -> Iterator[Finding]:
+    """A group has been made for each row and each column."""
     there = {group_of(ranks) for ranks in play.trace.groups.values()}
     for rank, want in enumerate(play.expected[0]):
         for which, group in zip(("row", "column"), want.returned, strict=True):
@@ -238,10 +239,12 @@ def keep_order(t: Tensor) -> Tensor:
 
 
 def stack(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    """A mistake: the transposed blocks, one below the other."""
     return torch.cat([block.t() for block in blocks])
 
 
 def check_contiguous(play: Play) -> Iterator[Finding]:
+    """What is returned is contiguous."""
     for rank, t in enumerate(play.returned):
         if isinstance(t, Tensor) and not t.is_contiguous():
             yield Finding("not-contiguous", "what is returned is not contiguous", rank)

@@ -22,10 +22,12 @@ from course_exercises.formulas import NOTHING_TO_SEND, networks, nothing_on_the_
 
 
 def size_of(play: Play) -> int:
+    """Bytes of the tensor."""
     return play.given(0).nbytes
 
 
 def count_rounds(play: Play) -> int:
+    """How often doubling from 1 reaches all ranks."""
     return (play.case.world - 1).bit_length()
 
 
@@ -172,6 +174,7 @@ def wrap_ranks(n: int, rank: int, way: int) -> Ranks:
 
 
 def own_half(n: int, rank: int) -> Ranks:
+    """The ranks whose sums meet if the last round is missing."""
     power = find_power(n)
     return [r for r in range(n) if (r ^ rank) % power < power >> 1]
 
@@ -191,6 +194,7 @@ def add_by_doubling(
 
 
 def check_same_bits(play: Play) -> Iterator[Finding]:
+    """Every rank has the same sum, to the last bit."""
     for by_rank in play.seen if not play.wrong else []:
         for rank, seen in enumerate(by_rank):
             if not same(seen.args, by_rank[0].args):
@@ -366,6 +370,7 @@ def check_share(play: Play) -> Iterator[Finding]:
 
 
 def count_nodes(play: Play, ranks: Iterable[int]) -> int:
+    """On how many nodes these ranks are."""
     return len({rank // play.case.options[G] for rank in ranks})
 
 

@@ -42,6 +42,7 @@ def fill_buckets(
 
 
 def keep_full(made: list, cap: float) -> list:
+    """Only the buckets that reach the cap."""
     return [bucket for bucket in made if sum(p.nbytes for p in bucket) >= cap]
 
 
@@ -104,10 +105,12 @@ def train(
 
 
 def fill_all(job: Training, **knobs: Any) -> list[list[nn.Parameter]]:
+    """The buckets of a training job."""
     return fill_buckets(job.trained(), job.cap_bytes, **knobs)
 
 
 def measure_buckets(job: Training, **knobs: Any) -> list[int]:
+    """Bytes of each of its buckets."""
     return [sum(p.nbytes for p in bucket) for bucket in fill_all(job, **knobs)]
 
 
@@ -147,6 +150,7 @@ class Round(NamedTuple):
 
 
 def find_rounds(play: Play) -> Iterator[Round]:
+    """The rounds of each rank, cut at the barriers before them."""
     for rank in play.ranks:
         events = play.trace.of(rank)
         began = [e.completed or e.issued for e in events if e.op == "barrier" and not e.line]
@@ -215,6 +219,7 @@ def check_by_hand(play: Play) -> Iterator[Finding]:
 
 
 def is_ordered_by_rank(play: Play) -> bool:
+    """Calls do not fit together where a rank lacks a gradient."""
     return found("Mismatch")(play) and gradients.MISSING in play.case.options
 
 
@@ -383,6 +388,7 @@ def name_parameters(case: Case) -> set[str]:
 
 
 def cut_parameters(given: list[tuple], **knobs: Any) -> list:
+    """The right buckets, as tensors."""
     return [[[p.detach() for p in bucket] for bucket in fill_buckets(*given[0], **knobs)]]
 
 

@@ -182,6 +182,7 @@ class Map:
         return "\n".join([*lines, "", beside])
 
     def _links(self, lesson: Lesson, required: bool) -> str:
+        """Links to the exercises of a lesson that are required, or to the others."""
         links = []
         for name, task in lesson.exercises.items():
             if task["required"] is required:

@@ -48,6 +48,7 @@ def main(args: Namespace) -> int:
 
 
 def _bring_up_to_date(folders: Folders, only_missing: bool) -> int:
+    """Update every copy; a lesson without one is copied."""
     failed = False
     for lesson in sorted(folders.learner.glob("*.ipynb")):
         copy = folders.work / lesson.name

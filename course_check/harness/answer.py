@@ -51,6 +51,7 @@ class Answer:
     file: str = ""
 
     def load(self) -> Callable:
+        """The function or class. A source is run, in a namespace of its own."""
         if self.function is not None:
             return self.function
         show_lines(self.file, self.source)
@@ -87,6 +88,7 @@ def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[
 
 
 def _wrap(arg: Any) -> Any:
+    """A model in DistributedDataParallel; anything else as it is."""
     return nn.parallel.DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
@@ -105,6 +107,7 @@ def _call(function: Callable, args: tuple) -> Any:
 
 
 def _try_call(function: Callable, *args: Any, **options: Any) -> Any:
+    """Call the answer. A TypeError becomes a BadSignature if the arguments do not fit."""
     try:
         return function(*args, **options)
     except TypeError:
