@@ -48,6 +48,11 @@ from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
 
+# By backend: who decides what runs next, all groups, and a rank's end of one.
+_RULES: dict[str, tuple[type[Scheduler], type[Groups], type[SimulatedGroup]]] = {
+    "gloo": (Scheduler, Groups, SimulatedGroup),
+    "nccl": (nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup),
+}
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _one_at_a_time = threading.Lock()
@@ -82,7 +87,7 @@ class Program:
             raise CourseError(f"seed={self.seed!r}: give a whole number")
         if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
             raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
-        if self.backend not in ("gloo", "nccl"):
+        if self.backend not in [*_RULES]:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         try:
             Fabric(self.network, n, self.seed)
@@ -144,11 +149,7 @@ def simulate(*args: Any) -> Run:
         execution = execute(program)
     show(execution.output)
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
-        warnings.warn(
-            f"all ranks share the module {name}, {reason}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
     error, note = execution.error, None
     poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
     if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
@@ -174,12 +175,14 @@ def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) ->
     (rank, k) that the first k of a rank get the other.
     """
     ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
-    execution = Execution(program, side, flip, run_ahead=ahead_first)
-    if ahead_first and not (execution.conclusive or execution.privacy.packages.changed):
+    execution = Execution(program, side, flip, ahead_first)
+    execution.play()
+    changed = execution.privacy.packages.changed
+    if ahead_first and not (execution.conclusive or changed):
         execution = Execution(program, side, flip)
-    if execution.privacy.packages.changed:
-        return execute(program, side, flip)
-    return execution
+        execution.play()
+        changed = execution.privacy.packages.changed
+    return execute(program, side, flip) if changed else execution
 
 
 class Execution:
@@ -189,60 +192,67 @@ class Execution:
         self, program: Program, side: int, flip: tuple[int, int], run_ahead: bool = False
     ) -> None:
         self.program = program
+        self.run_ahead = run_ahead
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
-        self.ranks: list[Rank] = []
         n = program.world_size
+        scheduling, grouping, end = _RULES[program.backend]
+        self.scheduler = (ahead.AheadScheduler if run_ahead else scheduling)(n, program.seed)
+        self.ranks = self.scheduler.ranks
+        fabric = Fabric(program.network, n, program.seed)
+        self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
+        for rank in self.ranks:
+            rank.groups = self.groups
+            rank.make_end = partial(end, self.groups, rank)
+            flipped = flip[1] if rank.number == flip[0] else 0
+            rank.buffers = Buffers(poison.MOST // n, side, flipped)
+
+    def play(self) -> None:
+        """Let all ranks run to their end, and find out what came of it."""
+        program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
-            scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
-            grouping = Groups
-            end = SimulatedGroup
-            places = []
-            if program.backend == "nccl":
-                scheduling = nccl.NcclScheduler
-                grouping = nccl.NcclGroups
-                end = nccl.NcclGroup
-                places = streams.places()
-            self.scheduler = scheduling(n, program.seed)
-            self.ranks = self.scheduler.ranks
-            fabric = Fabric(program.network, n, program.seed)
+            places = streams.places() if program.backend == "nccl" else ()
             self.privacy = Privacy(self.scheduler, program.modules, places)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
-                for rank in self.ranks:
-                    rank.groups = self.groups
-                    rank.end_of = partial(end, self.groups, rank)
-                    flipped = flip[1] if rank.number == flip[0] else 0
-                    rank.buffers = Buffers(poison.MOST // n, side, flipped)
                 self.scheduler.run(self, program.limit)
-            self.error = self.scheduler.error
-            if self.error is None:
-                self._take_results()
-            if self.error is None and self._failed:
-                self.error = root_cause(self._failed)
-            self.error = self.error or self.groups.unfinished()
+            self.error = self._find_error()
             self.conclusive = self.error is None or isinstance(self.error, Hang)
-            if run_ahead and self.error is None:  # then find the times
-                replay = ahead.Replay(self.groups, program.seed)
-                self.conclusive = replay.run_logs()
+            if self.run_ahead and self.error is None:  # then find the times
+                self.conclusive = ahead.Replay(self.groups, program.seed).run_logs()
         for failed in self._failed:
             compat.as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
 
+    def _find_error(self) -> BaseException | None:
+        """What went wrong first, or else what is only seen at the end; None if nothing did."""
+        error = self.scheduler.error or self._take_results()
+        if error is None and self._failed:
+            error = root_cause(self._failed)
+        return error or self.groups.unfinished()
+
+    def _take_results(self) -> CourseError | None:
+        """Take the ranks' results, as objects of the caller's classes; or the error why not."""
+        try:
+            for rank in self.ranks:
+                rank.result = rank.outcome and rank.outcome.value()
+        except CourseError as error:
+            return error
+        return None
+
     def _progress(self) -> str:
         """How far it is. Ranks that run ahead have no time yet."""
         calls = sum(len(rank.records) for rank in self.ranks)
-        time = max((rank.clock for rank in self.ranks), default=0.0)
+        time = max(rank.clock for rank in self.ranks)
         at = f" at {time:.3g} s of their time" if time else ""
         return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
     def live(self, rank: Rank) -> None:
-        """What a rank does in its own thread."""
+        """Do what a rank does, in its own thread."""
         self.privacy.enter(rank)
         if self.program.init:
-            group = rank.end_of("0", self.groups.form(rank))
+            group = rank.make_end("0", self.groups.form(rank))
             compat.enter_world(group, self.groups.world.members)
         else:
             compat.enter_world()
@@ -253,7 +263,7 @@ class Execution:
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
                 self._failed.append(rank.outcome)
-            if rank.gpu:
+            if rank.has_gpu:
                 rank.gpu.finish()
         except Abandoned:
             raise
@@ -265,14 +275,6 @@ class Execution:
             rank.clock = self.scheduler.now
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
-
-    def _take_results(self) -> None:
-        """The ranks' results, of the caller's classes."""
-        try:
-            for rank in self.ranks:
-                rank.result = rank.outcome and rank.outcome.value()
-        except CourseError as error:
-            self.error = error
 
     def stopped(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""

@@ -52,6 +52,7 @@ class NcclScheduler(Scheduler):
         super().__init__(*args)
         for rank in self.ranks:
             rank.gpu = Gpu(rank)
+            rank.has_gpu = True
 
     def post(self, call: Call) -> None:
         op, gpu = call.record.op, call.rank.gpu

@@ -190,7 +190,7 @@ def _form_group(
 ) -> Any:
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
     channel = rank.groups.form_again(rank, str(backend))
-    group = rank.end_of("0", channel, how.get("timeout"))
+    group = rank.make_end("0", channel, how.get("timeout"))
     compat.add_group(group, {r: r for r in range(size)})
     return group, found
 

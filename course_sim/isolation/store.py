@@ -5,7 +5,7 @@ Whoever waits for a key looks again after a while, in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +32,7 @@ class SharedStore(_Store):
         self.wait([key])
         return self._shared.get(key)
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         scheduler, seconds = self._rank.scheduler, self._seconds
         if timeout is not None:
             seconds = timeout.total_seconds()
