@@ -23,11 +23,11 @@ from course_lib.errors import Mismatch
 from course_lib.trace import Event
 from course_sim import costs
 from course_sim import tensor_memory as memory
+from course_sim.agenda import Agenda
 from course_sim.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
 from course_sim.records import Site, history, op_of
-from course_sim.scheduler import Scheduler
 
 
 class Part(Call):
@@ -112,7 +112,7 @@ class Collectives:
         """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
         see groups.py.
         """
-        self.scheduler: Scheduler = groups.scheduler
+        self.agenda: Agenda = groups.scheduler  # see Note [Two agendas] in ahead.py
         self.fabric: Fabric = groups.fabric
         self.name = name
         self.members = members
@@ -123,7 +123,8 @@ class Collectives:
 
     def issue(self, rank: Rank, passed: Passed, group: str | None = None) -> Part:
         """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
-        self.scheduler.check(rank)
+        scheduler = rank.scheduler
+        scheduler.check(rank)
         me, n = self.members[rank.number], len(self.ranks)
         name = passed.op
         ins = passed.ins
@@ -147,18 +148,18 @@ class Collectives:
             out_splits=out_splits,
             within=passed.site.within,
         )
-        refuse(passed, me, n, self.scheduler.backend)
+        refuse(passed, me, n, scheduler.backend)
         if kind.memory and not passed.dense:
-            self.scheduler.fail(mismatch.strided(op))
+            scheduler.fail(mismatch.strided(op))
         if passed.shared:
-            self.scheduler.fail(mismatch.outputs_shared(op, passed.shared))
+            scheduler.fail(mismatch.outputs_shared(op, passed.shared))
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
         part = Part(self, meeting, rank, op, passed.site, me)
         for other in meeting.parts.values():
             if mismatch.between(other.record.op, op):
-                self.scheduler.fail(self._mismatch(other.record.op, op))
+                scheduler.fail(self._explain_mismatch(other, part))
             break  # the others are like the first
         meeting.parts[me] = part
         if op.in_splits is not None:
@@ -171,18 +172,19 @@ class Collectives:
         if len(meeting.parts) == n:
             del self._meetings[number]
             self._combine(meeting)
-        self.scheduler.post(part)
+        scheduler.post(part)
         return part
 
-    def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
+    def _explain_mismatch(self, theirs: Part, part: Part) -> Mismatch:
         """The error for two calls that met and do not fit."""
-        error = mismatch.between(theirs, op, self._history(op))
+        error = mismatch.between(theirs.record.op, part.record.op, self._history(part))
         assert error is not None
         return error
 
-    def _history(self, op: Event) -> History:
+    def _history(self, part: Part) -> History:
         """How ranks came to this call, the last of its rank's."""
-        records = [rank.records for rank in self.scheduler.ranks]
+        op = part.record.op
+        records = [rank.records for rank in part.rank.scheduler.ranks]
         members = self.ranks if op.group == self.name else range(len(records))
         before = history(records, members, op.group)
         return before._replace(at=len(before.calls[op.rank]) - 1)
@@ -197,20 +199,20 @@ class Collectives:
                 continue
             fits = op.out_splits[their] == theirs.in_splits[me]
             if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(op))
-                self.scheduler.fail(error or mismatch.strided(op))
+                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
+                part.rank.scheduler.fail(error or mismatch.strided(op))
 
     def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""
-        meeting, scheduler = part.meeting, self.scheduler
-        part.posted, part.record.issued = True, scheduler.now
+        meeting, agenda = part.meeting, self.agenda
+        part.posted, part.record.issued = True, agenda.now
         meeting.joined += 1
         if meeting.joined < len(self.ranks):
             return
         meeting.end = self._end(part.record.op, meeting)
         parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more
         for other in parts.values():
-            scheduler.over(other, meeting.end, other.me in meeting.eager)
+            agenda.over(other, meeting.end, other.me in meeting.eager)
 
     def _combine(self, meeting: Meeting) -> None:
         """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""

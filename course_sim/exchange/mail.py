@@ -29,10 +29,10 @@ import torch
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
 from course_lib.trace import Event
+from course_sim.agenda import Agenda
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
 from course_sim.records import Site, op_of
-from course_sim.scheduler import Scheduler
 
 Key = tuple[int, int, int]
 
@@ -43,10 +43,7 @@ class Message(Call):
     __slots__ = ("data", "key", "mail", "partner")
 
     def __init__(self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key) -> None:
-        self.rank, self.record = rank, rank.record(op, site)  # in line: it is quicker
-        self.number = len(rank.records)
-        self.posted = False
-        self.work = None
+        super().__init__(rank, op, site)
         self.mail, self.key = mail, key
         self.data: bytes | None = None
         self.partner: Any = None  # the other side, once both have called
@@ -73,12 +70,12 @@ class Send(Message):
 
     def post(self) -> None:
         """There is a message for a recv."""
-        mail, scheduler = self.mail, self.mail.scheduler
-        self.delivered, self.order = None, scheduler.next_order()
-        self.there = scheduler.now + mail.fabric.late(self.record.op.nbytes)
+        mail, agenda = self.mail, self.mail.agenda
+        self.delivered, self.order = None, agenda.next_order()
+        self.there = agenda.now + mail.fabric.late(self.record.op.nbytes)
         if mail.buffered:
             self.set_off()
-        self.posted, self.record.issued = True, scheduler.now
+        self.posted, self.record.issued = True, agenda.now
         if self.partner is not None:
             if self.partner.posted:
                 mail.begin(self)
@@ -88,14 +85,14 @@ class Send(Message):
     def set_off(self) -> None:
         mail, op = self.mail, self.record.op
         drawn = self.partner is not None and self.partner.key[1] < 0
-        left, self.there = mail.fabric.send(mail.scheduler, op, self.arrived, drawn)
-        mail.scheduler.over(self, left)
+        left, self.there = mail.fabric.send(mail.agenda, op, self.arrived, drawn)
+        mail.agenda.over(self, left)
 
     def arrived(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None and self.partner.posted:
-            self.mail.scheduler.over(self.partner, at)
+            self.mail.agenda.over(self.partner, at)
 
 
 class Recv(Message):
@@ -108,7 +105,7 @@ class Recv(Message):
     def post(self) -> None:
         """From now on there is a place for a message."""
         mail = self.mail
-        self.posted, self.record.issued = True, mail.scheduler.now
+        self.posted, self.record.issued = True, mail.agenda.now
         if self.partner is not None and self.partner.posted:
             mail.begin(self.partner)
         if self.key[1] < 0:
@@ -133,7 +130,7 @@ class Mail:
         """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
         see groups.py.
         """
-        self.scheduler: Scheduler = groups.scheduler
+        self.agenda: Agenda = groups.scheduler  # see Note [Two agendas] in ahead.py
         self.fabric: Fabric = groups.fabric
         self.name, self.buffered = name, groups.buffered
         self.members, self.ranks = members, tuple(members)
@@ -154,7 +151,7 @@ class Mail:
             rank.show(data)
         self.sends[key].append(call)
         self._meet(key)
-        self.scheduler.post(call)
+        rank.scheduler.post(call)
         return call
 
     def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
@@ -164,21 +161,19 @@ class Mail:
         if not call.record.waited:
             rank.poisoned.append(call.record)
         if src < 0:
-            self.scheduler.read_clock()  # who comes first is a matter of time
+            rank.scheduler.read_clock()  # who comes first is a matter of time
             self.anys[key[0], tag].append(call)
         else:
             self.recvs[key].append(call)
             self._meet(key)
-        self.scheduler.post(call)
+        rank.scheduler.post(call)
         return call
 
     def _op(
         self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
     ) -> tuple[Event, Key]:
         """What is written down of this call, one for all that are alike; and its key."""
-        scheduler = self.scheduler
-        if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
-            scheduler.check(rank)
+        rank.scheduler.check(rank)
         alike = site, rank.number, kind, peer, tag, like.dtype, like.shape
         known = self._ops.get(alike)
         if known is not None:
@@ -219,7 +214,7 @@ class Mail:
         if op.peer is None:
             recv.record.op = op = replace(op, peer=send.record.op.rank)
         if error := self.misfit(send.record.op, op):
-            self.scheduler.fail(error)
+            self.agenda.fail(error)
         send.partner = recv
         recv.partner = send
         recv.data = send.data
@@ -238,23 +233,23 @@ class Mail:
         recv = send.partner
         recv.partner = None  # two that know each other would live until they are searched for
         if not self.buffered:
-            self.scheduler.at_last(send.order, send.set_off)
+            self.agenda.at_last(send.order, send.set_off)
         elif send.delivered is not None:
-            self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
+            self.agenda.over(recv, max(send.delivered, self.agenda.now))
 
     def serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
         anys = self.anys[dst, tag]
         looks = self._looks
-        now = self.scheduler.now
+        now = self.agenda.now
         if looks.get((dst, tag), inf) <= now:
             del looks[dst, tag]
         while anys and (coming := self._coming(dst, tag)):
-            first = min(coming, key=lambda send: (send.there, self.scheduler.tie()))
+            first = min(coming, key=lambda send: (send.there, self.agenda.tie()))
             if first.there > now:
                 if first.there < looks.get((dst, tag), inf):
                     looks[dst, tag] = first.there
-                    self.scheduler.at(first.there, lambda: self.serve(dst, tag))
+                    self.agenda.at(first.there, lambda: self.serve(dst, tag))
                 return
             self.sends[first.key].popleft()
             self._match(first, anys.popleft())

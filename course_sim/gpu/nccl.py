@@ -102,7 +102,7 @@ class NcclMail(Mail):
     def _op(self, *call: Any) -> tuple[Event, Key]:
         op, (to, other, _) = super()._op(*call)
         if other < 0:
-            self.scheduler.fail(mismatch.no_source(op))
+            self.agenda.fail(mismatch.no_source(op))
         return op, (to, other, 0)
 
     def misfit(self, send: Event, recv: Event) -> CourseError | None:
@@ -113,8 +113,8 @@ class NcclMail(Mail):
     def begin(self, send: Send) -> None:
         """Whoever is posted last need not be the later one: threads run ahead of streams."""
         both = max(send.record.issued, send.partner.record.issued)
-        if both > self.scheduler.now:
-            self.scheduler.at(both, lambda: self.begin(send))
+        if both > self.agenda.now:
+            self.agenda.at(both, lambda: self.begin(send))
         else:
             super().begin(send)
 
@@ -156,8 +156,6 @@ class NcclGroup(SimulatedGroup):
 
 class Batch(torch.distributed.Work):
     """The calls of a batch are waited for as one."""
-
-    __slots__ = ("_works",)
 
     def __init__(self, works: list[Any]) -> None:
         super().__init__()
