@@ -8,19 +8,14 @@ by halving: poison the first k of a rank's buffers the other way, and see whethe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from course_lib.diagnosis import hazard
 from course_lib.errors import Hang, Hazard
-from course_sim.rank import Rank
 from course_sim.tensor_memory import equal
 
-
-class Execution(Protocol):
-    """One pass over the program."""
-
-    ranks: list[Rank]
-    error: BaseException | None
+if TYPE_CHECKING:
+    from course_sim.engine import Execution
 
 
 def find_read(first: Execution, again: Callable[..., Execution]) -> Hazard | None:

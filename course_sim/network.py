@@ -139,15 +139,10 @@ class Fabric:
     def route(self, src: int, dst: int) -> tuple[Link, Link, float, float]:
         """Out-link, in-link, α and β between two ranks."""
         net = self.network
-        a = src // self._per_node
-        b = dst // self._per_node
+        a, b = src // self._per_node, dst // self._per_node
         if net.inter is None or a == b:
-            out, into = self._out[src], self._in[dst]
-        else:
-            net = net.inter
-            out = self._up[a]
-            into = self._down[b]
-        return out, into, net.latency, 1 / net.bandwidth
+            return self._out[src], self._in[dst], net.latency, 1 / net.bandwidth
+        return self._up[a], self._down[b], net.inter.latency, 1 / net.inter.bandwidth
 
     def send(
         self, agenda: Agenda, op: Event, delivered: Callable[[float], None], drawn: bool

@@ -133,11 +133,6 @@ class CollectiveWork(dist.Work):
     ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
     """
 
-    __slots__ = (
-        *("_buffers", "_earlier", "_open", "_outputs", "_places", "_poisons", "_watched"),
-        *("call", "patience"),
-    )
-
     def __init__(
         self, channel: Any, rank: Any, patience: Any, passed: Passed, under_way: dict[Any, None]
     ) -> None:
@@ -149,13 +144,11 @@ class CollectiveWork(dist.Work):
         kind = collective(passed.op)
         self.patience = patience
         self._buffers = rank.buffers
-        ins, outs = passed.ins, passed.outs
-        self._outputs = outs
-        reads = ins
-        places = outs
+        reads = passed.ins
+        places = self._outputs = outs = passed.outs
         if kind.memory == "as it lies":  # whatever the order of dimensions
-            reads = list(map(memory.as_it_lies, ins))
-            places = list(map(memory.as_it_lies, outs))
+            reads = list(map(memory.as_it_lies, reads))
+            places = list(map(memory.as_it_lies, places))
         # what is only combined may be sent as it is if nobody can change it before all have called
         keep = passed.reduce_op is not None and not passed.async_op
         given = reads if keep else [t.detach().clone() for t in reads]
@@ -253,8 +246,6 @@ class CollectiveWork(dist.Work):
 
 class WorkWithoutFuture(CollectiveWork):
     """Of a call for which gloo has none."""
-
-    __slots__ = ()
 
     def get_future(self) -> torch.futures.Future:
         raise RuntimeError("gloo's reduce_scatter has no future: call wait() on the Work")

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from traceback import walk_stack
 from typing import Any
 
 import cloudpickle.cloudpickle as by_value
@@ -134,11 +135,9 @@ CALL_FILES = {c10d.__file__, c10d_logger.__file__}
 
 def in_comm_hook() -> bool:
     """Whether DDP's reducer has called a communication hook, and the caller is at work for it."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
+    for frame, _ in walk_stack(sys._getframe(1)):
         if any(isinstance(value, dist.GradBucket) for value in frame.f_locals.values()):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -204,11 +203,7 @@ def as_callers(error: BaseException | None) -> None:
     while error is not None:
         kind = type(error)
         known = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
-        if (
-            known is not kind
-            and isinstance(known, type)
-            and known.__basicsize__ == kind.__basicsize__
-        ):
+        if known is not kind and getattr(known, "__basicsize__", 0) == kind.__basicsize__:
             error.__class__ = known
         error = error.__cause__
 
@@ -273,16 +268,13 @@ def shared_generators() -> list[tuple[Any, dict[str, str], type]]:
     """
     import numpy
 
-    def bound_to(module: Any, owner: Any) -> dict[str, str]:
-        names = (n for n in dir(module) if getattr(getattr(module, n), "__self__", None) is owner)
-        return {name: name for name in names}
+    def methods(module: Any, kind: type) -> dict[str, str]:
+        both = (name for name in dir(module) if callable(getattr(kind, name, None)))
+        return {name: name for name in both if not name.startswith("_")}
 
-    plain = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
+    of_numpy = methods(numpy.random, numpy.random.RandomState)
+    of_numpy |= {"ranf": "random_sample", "sample": "random_sample"}
     return [
-        (random, bound_to(random, random._inst), random.Random),
-        (
-            numpy.random,
-            plain | bound_to(numpy.random, numpy.random.mtrand._rand),
-            numpy.random.RandomState,
-        ),
+        (random, methods(random, random.Random), random.Random),
+        (numpy.random, of_numpy, numpy.random.RandomState),
     ]

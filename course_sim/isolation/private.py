@@ -180,6 +180,15 @@ def _handler(rank: Rank, signalnum: int) -> Any:
     return rank.handlers.get(signalnum, signal.SIG_DFL)
 
 
+_init_process_group = dist.init_process_group
+
+
+def _init(rank: Rank, /, *args: Any, **kwargs: Any) -> None:
+    if rank.groups.formed_for(rank) and dist.is_initialized():
+        raise ValueError(rendezvous.formed_already("simulate()"))
+    _init_process_group(*args, **kwargs)
+
+
 def _meeting_place(rank: Rank, /, *_: Any, **__: Any) -> Any:
     """Who has no store of their own has nothing to look up in ours: the world is there."""
     return compat.store()
@@ -201,6 +210,7 @@ _NO_SIGNAL = _refuse("gets and sends no signals: use run(), where ranks are proc
 _NO_CUDA = _refuse(
     "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
 )
+_NO_RPC = _refuse("has no RPC: use run(), where ranks are processes")
 Rows = list[tuple[Any, str, Callable[..., Any]]]  # of whom, which names, what they do in a rank
 CONFINED: Rows = [  # also in a rank that is a process of its own, where an answer is graded
     (time, "sleep", _sleep),
@@ -232,13 +242,11 @@ _IN_RANKS: Rows = [
     (torch.accelerator, "is_available", always(False)),
     (torch.accelerator, "device_count", always(0)),
     (torch.accelerator, "current_accelerator", always(None)),
-    (
-        torch.distributed.rpc,
-        "init_rpc",
-        _refuse("has no RPC: use run(), where ranks are processes"),
-    ),
+    (torch.distributed.rpc, "init_rpc", _NO_RPC),
     (dist, "TCPStore", store.tcp),
     (dist, "FileStore", store.file),
+    (dist, "init_process_group", _init),
+    (compat.c10d, "init_process_group", _init),
     (*rendezvous.CREATE_STORE, _meeting_place),
     (*compat.MAKE_GROUP, _form_group),
 ]
@@ -264,24 +272,11 @@ def _places() -> list[Place]:
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,
-        (dist, "init_process_group", _init),
-        (compat.c10d, "init_process_group", _init),
         (timeit.Timer, "__init__", _timer),
         (sys, "argv", lambda _: arguments()),
         (sys, "stdout", _Pages),
         (sys, "stderr", _Pages),
     ]
-
-
-def _init(original: Any) -> Any:
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        rank = current()
-        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
-            raise ValueError(rendezvous.formed_already("simulate()"))
-        original(*args, **kwargs)
-
-    return init_process_group
 
 
 _perf_counter = time.perf_counter
