@@ -44,7 +44,7 @@ class AheadScheduler(Scheduler):
 
     def post(self, call: Call) -> None:
         call.rank.log.append(call)
-        for other in call.met if call.ready else ():
+        for other in call.counterparts if call.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
 

@@ -96,12 +96,12 @@ class Program:
         if current() is not None:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
-        with _by_value(self.fn) as self.modules:
+        with _pickled_by_value(self.fn) as self.modules:
             self.parcel = pack_call(self.fn, self.args)
 
 
 @contextmanager
-def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
+def _pickled_by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
     """Pickle the module that a function of the user's own comes from by value, so that each
     rank gets the globals that the caller sees, as those of a cell. Where other modules of the
     user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
@@ -120,17 +120,19 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
 
 
 @cache
-def _somebody_has_frozen() -> bool:
-    """As the fork server does for its ranks. Asked once: to count takes longer than to simulate."""
+def _is_frozen_by_others() -> bool:
+    """Whether somebody has frozen objects, as the fork server does for its ranks. Asked only once,
+    as counting takes longer than a simulation.
+    """
     return gc.get_freeze_count() > 0
 
 
 @contextmanager
-def _what_was_there_passed_over() -> Iterator[None]:
-    """Garbage that a rank lets be collected is its own: looking through a whole notebook's objects
-    each time takes ten times as long.
+def _freeze_what_is_there() -> Iterator[None]:
+    """Keep the garbage collector from what was there before: while ranks run, it would look through
+    all objects of a notebook again and again, which takes ten times as long.
     """
-    if _somebody_has_frozen():  # and may undo it
+    if _is_frozen_by_others():  # to unfreeze would undo theirs
         yield
         return
     gc.collect(1)  # what is frozen counts as old: garbage of the last simulation would stay there
@@ -145,7 +147,7 @@ def _what_was_there_passed_over() -> Iterator[None]:
 def simulate(*args: Any) -> Run:
     """See course_sim.simulate; the arguments are those of Program."""
     program = Program(*args)
-    with _what_was_there_passed_over():
+    with _freeze_what_is_there():
         execution = execute(program)
     show(execution.output)
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
@@ -158,9 +160,9 @@ def simulate(*args: Any) -> Run:
         )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
         error = find_read(execution, partial(execute, program)) or error
-    error = error or execution.unwaited()
+    error = error or execution.find_unwaited()
     run = execution.as_run(note)
-    # The error's traceback would keep it, with all that its ranks have left behind.
+    # The error's traceback would keep the execution, with all that its ranks have left behind.
     del execution
     if error is not None:
         if isinstance(error, CourseError):
@@ -221,7 +223,7 @@ class Execution:
             if self.run_ahead and self.error is None:  # then find the times
                 self.conclusive = ahead.Replay(self.groups, program.seed).run_logs()
         for failed in self._failed:
-            compat.as_callers(failed.exception)
+            compat.recast_as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
 
@@ -230,7 +232,7 @@ class Execution:
         error = self.scheduler.error or self._take_results()
         if error is None and self._failed:
             error = root_cause(self._failed)
-        return error or self.groups.unfinished()
+        return error or self.groups.find_unfinished()
 
     def _take_results(self) -> CourseError | None:
         """Take the ranks' results, as objects of the caller's classes; or the error why not."""
@@ -276,13 +278,13 @@ class Execution:
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
 
-    def stopped(self, parked: list[Rank]) -> BaseException:
+    def explain_standstill(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
             return root_cause(self._failed)
-        if unfinished := self.groups.unfinished():
+        if unfinished := self.groups.find_unfinished():
             return unfinished
-        cause = self.groups.cause
+        cause = self.groups.find_cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         records, names = [rank.records for rank in self.ranks], self.groups.names
         error = deadlock.of_calls(
@@ -291,12 +293,12 @@ class Execution:
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
             groups=names,
-            advice=self.groups.advice(parked),
+            advice=self.groups.advise(parked),
             history=lambda group: history(records, names[group], group),
         )
         return who_left(error, self._left)
 
-    def overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+    def explain_overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",
@@ -308,7 +310,7 @@ class Execution:
         waits = [Wait(rank.number, "", lines[-1] if lines else None)]
         return Hang("\n".join(text), waits=waits)
 
-    def unwaited(self) -> CourseError | None:
+    def find_unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)

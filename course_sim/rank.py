@@ -67,7 +67,7 @@ class Rank(context.Context):
         self.pages = io.StringIO()
 
     def now(self) -> float:
-        return self.gpu.reached() if self.has_gpu else self.scheduler.read_clock()
+        return self.gpu.next_start() if self.has_gpu else self.scheduler.read_clock()
 
     def add_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
@@ -122,7 +122,7 @@ class Call:
         raise NotImplementedError
 
     @property
-    def met(self) -> Collection[Call]:
+    def counterparts(self) -> Collection[Call]:
         """The calls that it has met, whatever the time."""
         raise NotImplementedError
 

@@ -79,7 +79,7 @@ def line_of_thread(thread: Any) -> Line | None:
     return getattr(thread, "line", None) or (frame and line_of(frame))
 
 
-def op_of(
+def make_op(
     op: str, rank: int, peer: int | None, group: str, like: Any, site: Site, **more: Any
 ) -> Event:
     """An Event that says what a call is, and no times; ``like`` is its first tensor."""

@@ -11,6 +11,14 @@ A rank runs until it has to wait. Then it pops the heap itself: what happens in 
 played at once, and the first rank that comes up gets the baton. So everything happens in order of
 virtual time, and in the same order every time (agenda.py). Nobody ready and somebody parked is a
 deadlock.
+
+Note [Exceptions from outside]. Python cannot stop a thread. The caller's thread, which alone is
+awake when the limit is over, asks CPython to raise Abandoned in the running rank, and again every
+0.1 s, as the rank's code may swallow it (tests/simulated/test_limits.py has such a function). It
+may land anywhere in that thread, in our own code as well, or in another rank that has just got the
+baton. That is safe because ``error`` is set before: from then on nobody's result counts, and every
+rank that gets the baton does nothing but leave. Code in C does not look for exceptions; a rank that
+stays there is given up, and its thread never gets the baton again.
 """
 
 from __future__ import annotations
@@ -55,8 +63,9 @@ class Scheduler(Agenda):
         """Run until all ranks have returned, or ``limit`` seconds have been spent on it.
 
         ``execution.live(rank)`` is what a rank does; ``switch(before, rank)`` is called when the
-        baton goes on, and None stands for the caller of this. ``stopped(ranks)`` and
-        ``overdue(rank, frame, stuck)`` are the errors of ranks that cannot go on or do not end.
+        baton goes on, and None stands for the caller of this. ``explain_standstill(ranks)`` is the
+        error of ranks that cannot go on, ``explain_overdue(rank, frame, stuck)`` of those that do
+        not end.
         """
         self._execution = execution
         usual = threading.stack_size(_STACK)
@@ -80,8 +89,8 @@ class Scheduler(Agenda):
                 rank.thread.join()
 
     def _finished_within(self, seconds: float) -> bool:
-        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
-        where none are spent the ranks stand still, and those of the wall do.
+        """Wait for the end. Seconds of the processor count, as a busy machine does not change them.
+        If the ranks spend none, they stand still, and seconds of the wall count.
         """
         while seconds > 0:
             wall, cpu = time.monotonic(), time.process_time()
@@ -109,6 +118,7 @@ class Scheduler(Agenda):
             self.wake(rank, 0.0)
 
     def _end_overdue(self) -> None:
+        """Stop the ranks that do not end by themselves: see Note [Exceptions from outside]."""
         rank = self.running
         if rank is None or rank.thread is None or self._finished.is_set():
             return
@@ -186,8 +196,8 @@ class Scheduler(Agenda):
         self.hand_over(rank)
 
     def wait_at_most(self, call: Call, timeout: timedelta) -> None:
-        """Let no more than a time pass until the running rank's call is over; raises what gloo
-        raises where it is not. (A message that is on its way by then still counts.)
+        """Wait for the running rank's call until the timeout is over; then raise what gloo raises.
+        (A message that is on its way by then still counts as come.)
         """
         rank, record = call.rank, call.record
         self.check(rank)
@@ -198,18 +208,18 @@ class Scheduler(Agenda):
                 self.wake(rank, end)
 
         if record.completed is None:
-            self.at(end, give_up)
+            self.schedule(end, give_up)
             self.park(rank, call)
         elif record.completed > end:
             self.sleep_until(rank, end)
         if record.completed is None or record.completed > max(end, self.now):
             record.waited = True
             error = RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
-            error.late = [self._late(self.ranks[r]) for r in call.on]  # type: ignore[attr-defined]
+            error.late = [self._describe(self.ranks[r]) for r in call.on]  # type: ignore[attr-defined]
             raise error
 
-    def _late(self, rank: Rank) -> LateRank:
-        """Where a rank stands for which another has waited too long."""
+    def _describe(self, rank: Rank) -> LateRank:
+        """Say where a rank stands that another one has waited for too long."""
         if rank.gone:
             return LateRank(rank.number, "had returned.")
         did = f"waited in {call_text(rank.waits.record.op)} at:" if rank.waits else "stood at:"
@@ -219,6 +229,7 @@ class Scheduler(Agenda):
     # -- the baton ------------------------------------------------------------------------------
 
     def hand_over(self, rank: Rank) -> None:
+        """Pass the baton to whoever is next, and wait until it comes back."""
         following = self.next_rank()
         if following is rank:
             return
@@ -251,6 +262,7 @@ class Scheduler(Agenda):
             self._leave(rank)
 
     def _leave(self, rank: Rank) -> None:
+        """The rank's function has ended: pass the baton on, or end the simulation."""
         if rank.gone:  # it was given up long ago
             return
         rank.gone = True
@@ -279,8 +291,8 @@ class Scheduler(Agenda):
             self._finished.set()
 
     def check(self, rank: Rank) -> None:
-        """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
-        Works are nobody else's, and of no use later.
+        """Raise if the simulation has failed or is over, or if another rank calls: a rank's groups
+        and Works are its own.
         """
         if self.running is None:
             raise CourseError(

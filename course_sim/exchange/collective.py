@@ -27,7 +27,7 @@ from course_sim.agenda import Agenda
 from course_sim.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
-from course_sim.records import Site, history, op_of
+from course_sim.records import Site, history, make_op
 
 
 class Part(Call):
@@ -49,7 +49,7 @@ class Part(Call):
         self.calls.join(self)
 
     @property
-    def met(self) -> Collection[Part]:
+    def counterparts(self) -> Collection[Part]:
         return self.meeting.parts.values()
 
     @property
@@ -58,7 +58,7 @@ class Part(Call):
 
     @property
     def on(self) -> tuple[int, ...]:
-        joined = {part.me for part in self.met if part.posted}
+        joined = {part.me for part in self.counterparts if part.posted}
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
     def poll(self) -> bool:
@@ -67,7 +67,7 @@ class Part(Call):
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait_until_all_called(self) -> float:
-        """Waits no longer than that; returns when the values would be there."""
+        """Wait until all ranks have called; returns the time at which the call ends."""
         self.record.waited = True
         scheduler = self.rank.scheduler
         scheduler.check(self.rank)
@@ -101,7 +101,7 @@ class Meeting:
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Of a sparse tensor what it would take if it were none: ranks may fill it differently."""
+    """A tensor's bytes. A sparse one counts as a dense one, as ranks may fill it differently."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -132,7 +132,7 @@ class Collectives:
         first = passed.first
         kind = collective(name)
         in_splits, out_splits = splits(passed, n)
-        op = op_of(
+        op = make_op(
             name,
             rank.number,
             None if passed.root < 0 else self.ranks[passed.root],
@@ -192,7 +192,7 @@ class Collectives:
     def _compare_splits(self, part: Part) -> None:
         """With every rank that has called: each two have a number of elements of their own."""
         op, me = part.record.op, part.me
-        for other in part.met:
+        for other in part.counterparts:
             theirs = other.record.op
             their = other.me
             if not op.in_splits or not op.out_splits or not theirs.in_splits:
@@ -209,13 +209,13 @@ class Collectives:
         meeting.joined += 1
         if meeting.joined < len(self.ranks):
             return
-        meeting.end = self._end(part.record.op, meeting)
+        meeting.end = self._find_end(part.record.op, meeting)
         parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more
         for other in parts.values():
-            agenda.over(other, meeting.end, other.me in meeting.eager)
+            agenda.set_end(other, meeting.end, other.me in meeting.eager)
 
     def _combine(self, meeting: Meeting) -> None:
-        """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""
+        """Compute all values, outside of the graph that the last rank to call may be building."""
         parts = [meeting.parts[r] for r in range(len(self.ranks))]
         op = parts[0].record.op
         with torch.no_grad():
@@ -227,20 +227,21 @@ class Collectives:
     def _root(self, op: Event) -> int:
         return 0 if op.peer is None else self.ranks.index(op.peer)
 
-    def _end(self, op: Event, meeting: Meeting) -> float:
+    def _find_end(self, op: Event, meeting: Meeting) -> float:
+        """When the call ends, now that all have joined; the wires of all are busy until then."""
         nbytes = max(part.record.op.nbytes for part in meeting.parts.values())
         issued = (part.record.issued for part in meeting.parts.values())
         start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
-            end = self._last_message(op.op, nbytes, self._root(op), start)
+            end = self._play_messages(op.op, nbytes, self._root(op), start)
         else:
-            alpha, beta = self.fabric.between(self.ranks)
+            alpha, beta = self.fabric.cost_between(self.ranks)
             end = start + costs.textbook_seconds(op.op, len(self.ranks), nbytes, alpha, beta)
         for r in self.ranks:
             self.wires[r] = end
         return end
 
-    def _last_message(self, op: str, nbytes: int, root: int, start: float) -> float:
+    def _play_messages(self, op: str, nbytes: int, root: int, start: float) -> float:
         """When the last of the algorithm's messages is in, sent over the links step by step."""
         clocks = [start] * len(self.ranks)
         for step in costs.messages(op, len(self.ranks), nbytes, root):

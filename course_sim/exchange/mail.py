@@ -32,7 +32,7 @@ from course_lib.trace import Event
 from course_sim.agenda import Agenda
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
-from course_sim.records import Site, op_of
+from course_sim.records import Site, make_op
 
 Key = tuple[int, int, int]
 
@@ -50,20 +50,21 @@ class Message(Call):
 
     @property
     def on(self) -> tuple[int, ...]:
+        """The peer, or everybody else for a recv from any source."""
         op = self.record.op
         if op.peer is not None:
             return (op.peer,)
         return tuple(r for r in self.mail.ranks if r != self.rank.number)
 
     @property
-    def met(self) -> Sequence[Message]:
+    def counterparts(self) -> Sequence[Message]:
         return () if self.partner is None else (self.partner,)
 
 
 class Send(Message):
     __slots__ = ("delivered", "order", "there")
 
-    order: int  # of the sends of all ranks, in which they take the links
+    order: int  # in which the sends of all ranks take the links
     there: float  # from when on a recv from any source may take it
     delivered: float | None  # when the last byte is in, once that is known
     ready = True
@@ -72,7 +73,7 @@ class Send(Message):
         """There is a message for a recv."""
         mail, agenda = self.mail, self.mail.agenda
         self.delivered, self.order = None, agenda.next_order()
-        self.there = agenda.now + mail.fabric.late(self.record.op.nbytes)
+        self.there = agenda.now + mail.fabric.draw_lateness(self.record.op.nbytes)
         if mail.buffered:
             self.set_off()
         self.posted, self.record.issued = True, agenda.now
@@ -83,16 +84,17 @@ class Send(Message):
             mail.serve(self.key[0], self.key[2])
 
     def set_off(self) -> None:
+        """Put the message on the links."""
         mail, op = self.mail, self.record.op
         drawn = self.partner is not None and self.partner.key[1] < 0
-        left, self.there = mail.fabric.send(mail.agenda, op, self.arrived, drawn)
-        mail.agenda.over(self, left)
+        left, self.there = mail.fabric.send(mail.agenda, op, self.set_arrival, drawn)
+        mail.agenda.set_end(self, left)
 
-    def arrived(self, at: float) -> None:
+    def set_arrival(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None and self.partner.posted:
-            self.mail.agenda.over(self.partner, at)
+            self.mail.agenda.set_end(self.partner, at)
 
 
 class Recv(Message):
@@ -144,7 +146,7 @@ class Mail:
         self, rank: Rank, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
     ) -> Send:
         """Send bytes to group rank ``dst``; of ``like``, only dtype and shape are looked at."""
-        op, key = self._op("send", rank, dst, like, tag, site)
+        op, key = self._describe("send", rank, dst, like, tag, site)
         call = Send(self, rank, op, site, key)
         call.data = data
         if rank.poisoned and not site.carries:
@@ -156,7 +158,7 @@ class Mail:
 
     def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        op, key = self._op("recv", rank, src, like, tag, site)
+        op, key = self._describe("recv", rank, src, like, tag, site)
         call = Recv(self, rank, op, site, key)
         if not call.record.waited:
             rank.poisoned.append(call.record)
@@ -169,10 +171,10 @@ class Mail:
         rank.scheduler.post(call)
         return call
 
-    def _op(
+    def _describe(
         self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
     ) -> tuple[Event, Key]:
-        """What is written down of this call, one for all that are alike; and its key."""
+        """The op of this call, one for all calls that are alike, and its key."""
         rank.scheduler.check(rank)
         alike = site, rank.number, kind, peer, tag, like.dtype, like.shape
         known = self._ops.get(alike)
@@ -186,7 +188,7 @@ class Mail:
                 f"rank {rank.number} cannot {kind} to or from itself: "
                 "there is no such connection, copy"
             )
-        op = op_of(
+        op = make_op(
             kind,
             rank.number,
             None if peer < 0 else self.ranks[peer],
@@ -213,7 +215,7 @@ class Mail:
         op = recv.record.op
         if op.peer is None:
             recv.record.op = op = replace(op, peer=send.record.op.rank)
-        if error := self.misfit(send.record.op, op):
+        if error := self.find_misfit(send.record.op, op):
             self.agenda.fail(error)
         send.partner = recv
         recv.partner = send
@@ -222,8 +224,8 @@ class Mail:
         if send.posted and recv.posted:
             self.begin(send)
 
-    def misfit(self, send: Event, recv: Event) -> CourseError | None:
-        """The error if the one is not what the other expects."""
+    def find_misfit(self, send: Event, recv: Event) -> CourseError | None:
+        """The error if the recv does not expect what is sent; None if it does."""
         if send.nbytes == recv.nbytes and send.dtype == recv.dtype:  # in line: it is quicker
             return None
         return mismatch.between(send, recv)
@@ -231,11 +233,11 @@ class Mail:
     def begin(self, send: Send) -> None:
         """Both sides have been posted."""
         recv = send.partner
-        recv.partner = None  # two that know each other would live until they are searched for
+        recv.partner = None  # break the reference cycle, so that both are freed at once
         if not self.buffered:
-            self.agenda.at_last(send.order, send.set_off)
+            self.agenda.schedule_last(send.order, send.set_off)
         elif send.delivered is not None:
-            self.agenda.over(recv, max(send.delivered, self.agenda.now))
+            self.agenda.set_end(recv, max(send.delivered, self.agenda.now))
 
     def serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
@@ -244,18 +246,19 @@ class Mail:
         now = self.agenda.now
         if looks.get((dst, tag), inf) <= now:
             del looks[dst, tag]
-        while anys and (coming := self._coming(dst, tag)):
-            first = min(coming, key=lambda send: (send.there, self.agenda.tie()))
+        while anys and (coming := self._first_sends(dst, tag)):
+            first = min(coming, key=lambda send: (send.there, self.agenda.draw_tie()))
             if first.there > now:
                 if first.there < looks.get((dst, tag), inf):
                     looks[dst, tag] = first.there
-                    self.agenda.at(first.there, lambda: self.serve(dst, tag))
+                    self.agenda.schedule(first.there, lambda: self.serve(dst, tag))
                 return
             self.sends[first.key].popleft()
             self._match(first, anys.popleft())
-            for send in self._coming(dst, tag):  # those that were kept for it
+            for send in self._first_sends(dst, tag):  # those that were kept for it
                 self._meet(send.key)
 
-    def _coming(self, dst: int, tag: int) -> list[Send]:
+    def _first_sends(self, dst: int, tag: int) -> list[Send]:
+        """The first send from each source that nobody has received yet."""
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
         return [queue[0] for queue in queues if queue]

@@ -6,9 +6,9 @@ torch keeps one world of process groups per process. Ranks that are threads need
         └── replaced by _Worlds, a threading.local: each thread sees its own attributes
     torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
 
-``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
-that begins with an underscore and is not ours, but for private.py, where it replaces one.
-tests/simulated/test_compat.py says what broke.
+``missing()`` says in one line what this torch lacks. No other module touches a name that begins
+with an underscore and is not ours, except for private.py, where it replaces one. If torch moves a
+name, tests/simulated/test_compat.py says which.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ def after_backward(callback: Callable[[], None]) -> bool:
 
 
 def store() -> dist.Store:
-    """A store that nobody else has, for what asks a group for one: to wait for others is vain."""
+    """A store of its own for whatever asks a group for one. Nobody else writes to it, so its
+    timeout is short.
+    """
     made = dist.HashStore()
     made.set_timeout(timedelta(milliseconds=10))
     return made
@@ -159,8 +161,8 @@ def store() -> dist.Store:
 
 # ---- modes of the rank's own --------------------------------------------------------------------
 
-# How many modes the calling thread is in: what we do with tensors would be seen there, as nothing
-# is that a backend does in C++. Only function modes see that somebody asks for an address.
+# How many modes the calling thread is in. They would see what we do with tensors, while they see
+# nothing of a backend in C++. Only function modes see that somebody asks for an address.
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
@@ -198,7 +200,7 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 
 
-def as_callers(error: BaseException | None) -> None:
+def recast_as_callers(error: BaseException | None) -> None:
     """Make an exception one of the caller's class, where a rank has imported that for itself."""
     while error is not None:
         kind = type(error)

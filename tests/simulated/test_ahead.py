@@ -97,6 +97,20 @@ def test_errors_are_those_of_the_plain_way(monkeypatch, program, error):
     assert texts[0] == texts[1]
 
 
+def test_a_replay_asks_its_own_agenda_alone(monkeypatch, ran_ahead):
+    """See Note [Two agendas]: the scheduler's clock stands at 0, and nobody looks at its heap."""
+
+    def refuse(*_):
+        raise AssertionError("the scheduler was asked in the replay")
+
+    for name in ("schedule", "schedule_last", "set_end", "draw_tie"):
+        monkeypatch.setattr(ahead.AheadScheduler, name, refuse)
+    monkeypatch.setattr(ahead, "FROM", 1)
+    for words in (JITTERED, {"buffered": True}):
+        simulate(agreement.every_kind_of_call, world_size=3, **words)
+    assert ran_ahead == [True, True]
+
+
 def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):
     def program():
         print("once")
