@@ -66,6 +66,18 @@ class Part(Call):
         super().poll()
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
+    def wait(self, timeout: Any = None) -> None:
+        """Whoever gives up a monitored barrier closes, on gloo, the connections of all in it."""
+        try:
+            super().wait(timeout)
+        except RuntimeError:
+            self.meeting.broken = broken = self.record.op.op == "monitored_barrier"
+            for rank in [part.rank for part in self.met if broken and part.rank.waits is part]:
+                rank.scheduler.wake(rank, rank.scheduler.now)
+            raise
+        if self.meeting.broken:
+            raise RuntimeError("in monitoredBarrier: Connection closed by peer, who gave it up")
+
     def wait_until_all_called(self) -> float:
         """Wait until all ranks have called; returns the time at which the call ends."""
         self.record.waited = True
@@ -90,11 +102,12 @@ class Part(Call):
 class Meeting:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("complete", "eager", "end", "joined", "parts")
+    __slots__ = ("broken", "complete", "eager", "end", "joined", "parts")
 
     def __init__(self) -> None:
         self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
-        self.complete = False  # whether all have called, and the values are there
+        # whether all have called, and the values are there; whether a rank has given it up
+        self.complete = self.broken = False
         self.end: float | None = None  # when everybody is done; None until all have called
         self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
