@@ -138,7 +138,7 @@ class CollectiveWork(dist.Work):
     ) -> None:
         """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
         buffers belong to the call until ``wait``. ``under_way`` holds the group's calls that are
-        not over: a barrier ends, on gloo as on NCCL, when all of them have.
+        not over, for which a barrier waits: see Note [A barrier is behind all].
         """
         super().__init__()
         kind = collective(passed.op)
@@ -171,7 +171,7 @@ class CollectiveWork(dist.Work):
         self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
         self._poisons = list(map(rank.buffers.put, poisoned))
-        self._earlier = list(under_way) if passed.op == "barrier" else []
+        self._earlier = list(under_way) if kind.ends_earlier else []
         self._open = under_way
         if passed.async_op and outs:
             under_way[self] = None
@@ -245,7 +245,7 @@ class CollectiveWork(dist.Work):
 
 
 class WorkWithoutFuture(CollectiveWork):
-    """Of a call for which gloo has none."""
+    """The Work of a call for which gloo has no future."""
 
     def get_future(self) -> torch.futures.Future:
         raise RuntimeError("gloo's reduce_scatter has no future: call wait() on the Work")
