@@ -55,7 +55,6 @@ class Scheduler(Agenda):
         self.ranks = [Rank(self, number) for number in range(world_size)]
         self.running: Rank | None = None
         self._finished = threading.Event()
-        self._left_behind: Rank | None = None  # stuck in compiled code
 
     # -- from the caller's thread -----------------------------------------------------------------
 
@@ -85,7 +84,7 @@ class Scheduler(Agenda):
             self._end_overdue()
             raise
         for rank in self.ranks:
-            if rank.thread is not None and rank.gone and rank is not self._left_behind:
+            if rank.thread is not None and rank.gone:
                 rank.thread.join()
 
     def _finished_within(self, seconds: float) -> bool:
@@ -134,7 +133,7 @@ class Scheduler(Agenda):
         stuck = self.running
         if stuck is not None and not isinstance(self.error, Abandoned):
             self.error = self._execution.overdue(stuck, frame, True)
-            stuck.gone, self._left_behind = True, stuck
+            stuck.gone, stuck.thread = True, None  # nobody waits for that
             self._unwind(None)
             self._finished.wait(GRACE)
 

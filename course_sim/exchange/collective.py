@@ -67,13 +67,16 @@ class Part(Call):
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait(self, timeout: Any = None) -> None:
-        """Whoever gives up a monitored barrier closes, on gloo, the connections of all in it."""
+        """Wait; a rank that gives up a monitored barrier lets all others in it fail, as on gloo,
+        where it closes their connections.
+        """
         try:
             super().wait(timeout)
         except RuntimeError:
-            self.meeting.broken = broken = self.record.op.op == "monitored_barrier"
-            for rank in [part.rank for part in self.met if broken and part.rank.waits is part]:
-                rank.scheduler.wake(rank, rank.scheduler.now)
+            self.meeting.broken = self.record.op.op == "monitored_barrier"
+            for part in self.counterparts if self.meeting.broken else ():
+                if part.rank.waits is part:
+                    part.rank.scheduler.wake(part.rank, part.rank.scheduler.now)
             raise
         if self.meeting.broken:
             raise RuntimeError("in monitoredBarrier: Connection closed by peer, who gave it up")
@@ -102,10 +105,8 @@ class Part(Call):
 class Meeting:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("broken", "complete", "eager", "end", "joined", "parts")
-
     def __init__(self) -> None:
-        self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
+        self.parts: dict[int, Part] = {}  # of the ranks that have called, until the end
         # whether all have called, and the values are there; whether a rank has given it up
         self.complete = self.broken = False
         self.end: float | None = None  # when everybody is done; None until all have called
@@ -139,10 +140,8 @@ class Collectives:
         scheduler = rank.scheduler
         scheduler.check(rank)
         me, n = self.members[rank.number], len(self.ranks)
-        name = passed.op
-        ins = passed.ins
-        outs = passed.outs
-        first = passed.first
+        name, first = passed.op, passed.first
+        ins, outs = passed.ins, passed.outs
         kind = collective(name)
         in_splits, out_splits = splits(passed, n)
         op = make_op(
@@ -203,7 +202,7 @@ class Collectives:
         return before._replace(at=len(before.calls[op.rank]) - 1)
 
     def _compare_splits(self, part: Part) -> None:
-        """With every rank that has called: each two have a number of elements of their own."""
+        """Raise if this rank and one that has called already disagree on what they move."""
         op, me = part.record.op, part.me
         for other in part.counterparts:
             theirs = other.record.op

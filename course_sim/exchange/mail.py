@@ -24,7 +24,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
@@ -120,7 +120,7 @@ class Recv(Message):
 
     @property
     def source(self) -> int:
-        """Whom it came from, by group rank."""
+        """The group rank that it came from."""
         assert self.record.op.peer is not None
         return self.mail.ranks.index(self.record.op.peer)
 
@@ -142,9 +142,7 @@ class Mail:
         self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
-    def send(
-        self, rank: Rank, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
-    ) -> Send:
+    def send(self, rank: Rank, like: Tensor, data: bytes, dst: int, tag: int, site: Site) -> Send:
         """Send bytes to group rank ``dst``; of ``like``, only dtype and shape are looked at."""
         op, key = self._describe("send", rank, dst, like, tag, site)
         call = Send(self, rank, op, site, key)
@@ -156,7 +154,7 @@ class Mail:
         rank.scheduler.post(call)
         return call
 
-    def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
+    def recv(self, rank: Rank, like: Tensor, src: int, tag: int, site: Site) -> Recv:
         """Receive from group rank ``src``, or from anybody where it is −1."""
         op, key = self._describe("recv", rank, src, like, tag, site)
         call = Recv(self, rank, op, site, key)
@@ -172,7 +170,7 @@ class Mail:
         return call
 
     def _describe(
-        self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
+        self, kind: str, rank: Rank, peer: int, like: Tensor, tag: int, site: Site
     ) -> tuple[Event, Key]:
         """The op of this call, one for all calls that are alike, and its key."""
         rank.scheduler.check(rank)

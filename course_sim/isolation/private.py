@@ -7,7 +7,7 @@
     what installed ones keep        swapped, where it changes: see packages.py
     os.environ                      the mapping behind it is swapped
     torch's settings, the folder    swapped: default dtype, determinism, …: see compat.SETTINGS
-    time                            sleep spends, and the clocks show, virtual time, but for dates
+    time                            sleep spends, and the clocks show, virtual time; dates are real
     logging                         levels and handlers of its own: see log_settings.py
     sys.stdout, sys.stderr          written to the rank's own pages
     processes, threads, CUDA        refused; signals and a keyboard, too
@@ -318,9 +318,7 @@ class _Pages(io.TextIOBase):
 
     def write(self, text: str) -> int:
         rank = current()
-        if rank is None:
-            return self._original.write(text)
-        return rank.pages.write(text)
+        return (self._original if rank is None else rank.pages).write(text)
 
     def close(self) -> None:
         """The stream behind it stays as it is."""
