@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def find_read(first: Execution, again: Callable[..., Execution]) -> Hazard | None:
-    """The Hazard if what the program does depends on what buffers held that were yet to be filled;
-    ``again`` executes it with other poison.
+    """The Hazard if what the program does depends on what was in buffers that were yet to be
+    filled. ``again`` executes the program with other poison.
     """
     other = again(side=1)
     rank = _find_difference(first, other)

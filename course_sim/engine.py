@@ -103,8 +103,9 @@ class Program:
 @contextmanager
 def _pickled_by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
     """Pickle the module that a function of the user's own comes from by value, so that each
-    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
-    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
+    rank gets the globals that the caller sees, as it gets those of a cell. Yields the user's other
+    modules, which each rank imports for itself: see modules.py. If one of them imports the module
+    of the function, that one is imported, too.
     """
     name = getattr(fn, "__module__", None) or "__main__"
     own = users_modules()
@@ -172,9 +173,9 @@ def simulate(*args: Any) -> Run:
 
 
 def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
-    """Run ahead where that is worth it and goes well, step by step otherwise; once more where
-    ranks have changed what a package holds. ``side`` says which poison buffers get, ``flip``
-    (rank, k) that the first k of a rank get the other.
+    """Run the program ahead if that is worth it and goes well, otherwise step by step; and once
+    more if ranks have changed what a package holds. ``side`` says which poison buffers get;
+    ``flip`` is (rank, k): the first k buffers of that rank get the other poison.
     """
     ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
     execution = Execution(program, side, flip, ahead_first)

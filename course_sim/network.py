@@ -176,7 +176,9 @@ class Fabric:
         return left, arrives
 
     def draw_lateness(self, nbytes: int) -> float:
-        """By how much a send is announced late: drawn apart, since not every schedule asks."""
+        """By how much a send is announced late. It has a generator of its own, as some programs
+        never ask, and all other draws have to stay the same.
+        """
         jitter = self.network.jitter
         return jitter and jitter * self._announced() * self.network.seconds(nbytes)
 

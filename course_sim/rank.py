@@ -133,7 +133,9 @@ class Call:
 
     @property
     def on(self) -> tuple[int, ...]:
-        """The ranks any of which could free who waits, or all of which have to call."""
+        """The ranks that a rank which waits for this call depends on: any of them could send, or
+        all of them have to call.
+        """
         raise NotImplementedError
 
     @property

@@ -64,7 +64,7 @@ def call_site(depth: int = 1) -> Site:
 
 @lru_cache(maxsize=4096)
 def _is_way_in(filename: str) -> bool:
-    """Whether frames of a file lie between a caller of torch.distributed and a group of ours."""
+    """Whether a file's frames lie between a caller of torch.distributed and a group of ours."""
     return filename in compat.CALL_FILES or filename.startswith(_OURS)
 
 

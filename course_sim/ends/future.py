@@ -1,4 +1,4 @@
-"""The future of a collective: who waits for it waits in virtual time."""
+"""The future of a collective, which is waited for in virtual time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The stores of torch.distributed in simulated ranks: those that name one place share one.
 
-Whoever waits for a key looks again after a while, in virtual time.
+A rank that waits for a key looks again after a while, in virtual time.
 """
 
 from __future__ import annotations
