@@ -28,7 +28,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from course_lib.diagnosis.failure import LateRank
 from course_lib.diagnosis.lines import call_text
@@ -37,6 +37,9 @@ from course_lib.trace import Event
 from course_sim.agenda import Abandoned, Agenda
 from course_sim.rank import Call, Rank
 from course_sim.records import line_of_thread
+
+if TYPE_CHECKING:
+    from course_sim.engine import Execution
 
 LOOK = 0.25  # seconds between two looks at how much has been computed
 LEAST_SHARE = 0.1  # of a processor, which ranks get that compute, however busy the machine is
@@ -58,7 +61,7 @@ class Scheduler(Agenda):
 
     # -- from the caller's thread -----------------------------------------------------------------
 
-    def run(self, execution: Any, limit: float) -> None:
+    def run(self, execution: Execution, limit: float) -> None:
         """Run until all ranks have returned, or ``limit`` seconds have been spent on it.
 
         ``execution.live(rank)`` is what a rank does; ``switch(before, rank)`` is called when the
@@ -122,7 +125,7 @@ class Scheduler(Agenda):
         if rank is None or rank.thread is None or self._finished.is_set():
             return
         frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.error = self.error or self._execution.overdue(rank, frame, False)
+        self.error = self.error or self._execution.explain_overdue(rank, frame, False)
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running
@@ -132,7 +135,7 @@ class Scheduler(Agenda):
                 return
         stuck = self.running
         if stuck is not None and not isinstance(self.error, Abandoned):
-            self.error = self._execution.overdue(stuck, frame, True)
+            self.error = self._execution.explain_overdue(stuck, frame, True)
             stuck.gone, stuck.thread = True, None  # nobody waits for that
             self._unwind(None)
             self._finished.wait(GRACE)
@@ -278,7 +281,9 @@ class Scheduler(Agenda):
         """Nobody is ready: say why, if nobody has said so already."""
         if self.error is None:
             try:
-                self.error = self._execution.stopped([r for r in self.ranks if not r.gone])
+                self.error = self._execution.explain_standstill(
+                    [r for r in self.ranks if not r.gone]
+                )
             except Exception as error:  # a fault of ours must not become a hang
                 self.error = error
 

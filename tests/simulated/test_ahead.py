@@ -108,7 +108,7 @@ def test_a_replay_asks_its_own_agenda_alone(monkeypatch, ran_ahead):
     monkeypatch.setattr(ahead, "FROM", 1)
     for words in (JITTERED, {"buffered": True}):
         simulate(agreement.every_kind_of_call, world_size=3, **words)
-    assert ran_ahead == [True, True]
+    assert ran_ahead and all(ran_ahead)
 
 
 def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):
