@@ -15,7 +15,7 @@ after another.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise, permutations, product
 from typing import NamedTuple
@@ -119,34 +119,36 @@ def _blocks(total: int, sizes: list[int], fused: Sequence[Sequence[int]]) -> Ite
 
 def tiles(cut: Cut, got: Mapping[int, Tensor]) -> list[Tile]:
     """All of the whole, in tiles; within one, every rank that has some of it has all of it."""
-    whole, numel = cut.whole, cut.whole.numel()
-    long = max(whole.shape, default=0)
-    rows = not long or numel <= ENTRIES * whole.shape[0]  # else the rows themselves are split
-    edges: list[list[int]] = []
-    own: list[dict[int, dict[int, int]]] = []  # by dimension and rank, its own index at an edge
-    for dim, length in enumerate(whole.shape):
-        split = dim == (0 if rows else whole.shape.index(long))
-        step = max(1, ENTRIES * length // numel) if split and numel else length
-        runs = {rank: cut.places[rank][dim] for rank in got}
-        ends = (edge for each in runs.values() for run in each for edge in run)
-        at = sorted({*range(0, length, step or 1), length, *ends})
-        edges.append(at)
-        own.append({})
-        for rank, each in runs.items():
-            begins = accumulate((end - start for start, end in each), initial=0)
-            own[-1][rank] = {
-                edge: begin + edge - start
-                for (start, end), begin in zip(each, begins, strict=False)
-                for edge in at[bisect_left(at, start) : bisect_left(at, end)]
-            }
+    edges = _edges_of_tiles(cut, got)
+    own = {rank: [*map(_own_indices, edges, cut.places[rank])] for rank in got}
     found = []
     for cell in product(*map(pairwise, edges)):
         held = {}
         for rank, t in got.items():
-            at = [own[dim][rank].get(start, -1) for dim, (start, _) in enumerate(cell)]
-            if -1 not in at:
-                lengths = (end - start for start, end in cell)
-                held[rank] = t[tuple(slice(a, a + n) for a, n in zip(at, lengths, strict=True))]
-        want = whole[tuple(slice(*run) for run in cell)]
+            at = [indices.get(run) for indices, run in zip(own[rank], cell, strict=True)]
+            if None not in at:
+                held[rank] = t[tuple(at)]
+        want = cut.whole[tuple(slice(*run) for run in cell)]
         found.append(Tile(tuple(start for start, _ in cell), want, held))
+    return found
+
+
+def _edges_of_tiles(cut: Cut, got: Mapping[int, Tensor]) -> list[list[int]]:
+    """By dimension, where a tile begins or ends: wherever a rank's runs do, and often enough."""
+    edges: list[list[int]] = []
+    room = ENTRIES
+    for dim, length in reversed([*enumerate(cut.whole.shape)]):
+        ends = {edge for rank in got for run in cut.places[rank][dim] for edge in run}
+        edges.insert(0, sorted({*range(0, length, room), length, *ends}))
+        room = max(1, room // max(1, length))
+    return edges
+
+
+def _own_indices(edges: list[int], runs: Runs) -> dict[tuple[int, int], slice]:
+    """Where a rank's own tensor has what lies between two edges of the whole."""
+    found, begin = {}, 0
+    for start, end in runs:
+        for a, b in pairwise(edges[bisect_left(edges, start) : bisect_right(edges, end)]):
+            found[a, b] = slice(begin + a - start, begin + b - start)
+        begin += end - start
     return found

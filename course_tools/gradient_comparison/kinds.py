@@ -9,10 +9,11 @@ cuts.py, and stops at the first tile that answers it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
+from itertools import compress, groupby
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from course_lib.diagnosis.lines import ranks_text
 from course_tools.gradient_comparison.cuts import Cut, Tile, shape_of, tiles
 
 RIGHT, WRONG = "right", "wrong"
-NAMES = {0: (), 1: ("element",), 2: ("row", "column")}
+NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}  # by how many dimensions, and which
 Pairs = Callable[[], Iterable[tuple[Tensor, Tensor]]]  # what is there, what should be
 
 
@@ -124,16 +125,16 @@ class Compared:
 
     def times(self, factor: Fraction | float) -> str:
         """``3 times what it should be (3 is n)``."""
+        if not factor:
+            return "zero"
         number = str(factor) if isinstance(factor, Fraction) else f"{factor:.4g}"
         known = {self.n: "n", 1 / self.n: "1/n", self.n**2: "n²", 1 / self.n**2: "1/n²"}
-        size_of = {name: 1 + max(at.values()) for name, at in self.mesh.items()}
-        names = " or ".join(
-            name for name, length in size_of.items() if factor in (length, Fraction(1, length))
-        )
-        if names:
-            known.setdefault(float(factor), f"{'1 / ' if factor < 1 else ''}the size of {names}")
+        size = max(factor, 1 / factor)
+        dims = " or ".join(dim for dim, at in self.mesh.items() if size == 1 + max(at.values()))
+        if dims:
+            known.setdefault(float(factor), f"{'1 / ' if factor < 1 else ''}the size of {dims}")
         named = f" ({number} is {known[float(factor)]})" if float(factor) in known else ""
-        return f"{number} times what it should be{named}" if factor else "zero"
+        return f"{number} times what it should be{named}"
 
     @cached_property
     def standings(self) -> dict[int, str]:
@@ -155,13 +156,7 @@ def wide(t: Tensor) -> Tensor:
 
 def size(t: Tensor) -> float:
     """Its largest entry; NaN where one is."""
-    if not t.numel():
-        return 0.0
-    return (
-        max(map(abs, torch.stack(t.aminmax()).tolist()))
-        if not t.is_complex()
-        else t.abs().max().item()
-    )
+    return t.abs().max().item() if t.numel() else 0.0
 
 
 def equal(it: Compared) -> str:
@@ -233,9 +228,9 @@ def some_ranks(it: Compared) -> str:
 
 def some_rows(it: Compared) -> str:
     """Some slices are right, and so many that it is no chance, or the others have a cause."""
-    for dim, name in enumerate(_names(it.cut.whole.dim())):
-        if not _off(it, dim, few=True)[1]:
-            continue
+    dims = it.cut.whole.dim()
+    for dim in range(dims):
+        name = NAMES.get((dims, dim), f"dimension {dim}'s slice")
         off, right = _off(it, dim)
         common = (those := _only(it, dim, off)).factor(those.each())
         how = "" if common is None else it.times(common)
@@ -254,49 +249,40 @@ def some_rows(it: Compared) -> str:
     return ""
 
 
-def _names(dims: int) -> Sequence[str]:
-    return NAMES.get(dims, [f"dimension {dim}'s slice" for dim in range(dims)])
-
-
 def _only(it: Compared, dim: int, off: dict[int, Tensor], copies: bool = False) -> Compared:
     """The slices that a rank has wrong, on this rank; with ``copies``, on all that hold them."""
     found = []
     for tile in it.tiles:
         start, length = tile.start[dim], tile.want.shape[dim]
-        masks = torch.stack([off[rank][start : start + length] for rank in tile.got])
-        columns, counts = masks.unique_consecutive(dim=1, return_counts=True)
-        for column, end, count in zip(columns.T.tolist(), counts.cumsum(0), counts, strict=True):
-            run = (dim, int(end - count), int(count))
-            held = {r: t for (r, t), w in zip(tile.got.items(), column, strict=True) if w or copies}
-            if any(column):
-                got = {rank: t.narrow(*run) for rank, t in held.items()}
-                found.append(Tile(tile.start, tile.want.narrow(*run), got))
+        masks = torch.stack([off[rank][start : start + length] for rank in tile.got], dim=1)
+        # slices that stand side by side and are wrong on the same ranks are looked at together
+        for wrong, run in groupby(enumerate(masks.tolist()), key=lambda slice_: slice_[1]):
+            if any(wrong):
+                first, *others = (at for at, _ in run)
+                cut = (dim, first, 1 + len(others))
+                held = tile.got if copies else compress(tile.got, wrong)
+                got = {rank: tile.got[rank].narrow(*cut) for rank in held}
+                found.append(Tile(tile.start, tile.want.narrow(*cut), got))
     return replace(it, tiles=found)
 
 
-def _off(it: Compared, dim: int, few: bool = False) -> tuple[dict[int, Tensor], int]:
-    """By rank, which slices of the whole it has wrong; how many are right, and not next to zero.
-
-    With ``few`` entries of each looked at, more may look right, and none looks wrong that is not.
-    """
+def _off(it: Compared, dim: int) -> tuple[dict[int, Tensor], int]:
+    """By rank, which slices of the whole it has wrong; how many are right, and not next to zero."""
     length = it.cut.whole.shape[dim]
     off = {rank: torch.zeros(length, dtype=torch.bool) for rank in it.got}
     telling = {rank: mask.clone() for rank, mask in off.items()}
     for tile in it.tiles:
         here = slice(tile.start[dim], tile.start[dim] + tile.want.shape[dim])
-        step = 1 + tile.want.numel() // tile.want.shape[dim] // 64 if few else 1
-
-        def rows(t: Tensor, step: int = step) -> Tensor:
-            return wide(t.movedim(dim, 0).reshape(t.shape[dim], -1)[:, ::step])
-
-        want = rows(tile.want)
-        told = few or want.abs().amax(1) > 4 * it.limit
+        want = _as_rows(tile.want, dim)
         for rank, got in tile.got.items():
-            if few and telling[rank][here].all():
-                continue
-            off[rank][here] |= (rows(got) - want).abs().amax(1) > it.limit
-            telling[rank][here] |= told
+            off[rank][here] |= (_as_rows(got, dim) - want).abs().amax(1) > it.limit
+            telling[rank][here] |= want.abs().amax(1) > 4 * it.limit
     return off, sum(int((telling[rank] & ~off[rank]).sum()) for rank in off)
+
+
+def _as_rows(t: Tensor, dim: int) -> Tensor:
+    """The slices of a dimension, each a row."""
+    return wide(t.movedim(dim, 0).reshape(t.shape[dim], -1))
 
 
 def differs(it: Compared) -> str:
