@@ -27,9 +27,12 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def run_check(args: argparse.Namespace) -> int:
+    from course_check.again import check_on_each_save
     from course_check.check_command import main
     from course_exercises.catalogue import find
 
+    if args.again:
+        check_on_each_save(lambda: main(args, find), Path(args.file))
     return main(args, find)
 
 
@@ -109,7 +112,9 @@ def parser() -> argparse.ArgumentParser:
     check = command("check", "check one exercise in a file or a notebook")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
     check.add_argument("file", metavar="FILE", help="a module or a notebook that defines it")
-    check.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    how = check.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    how.add_argument("--again", action="store_true", help="and again on each save, until Ctrl-C")
 
     update = command("update", "carry your answers in work/ into newer lessons")
     update.add_argument("--missing", action="store_true", help="only add copies that are missing")

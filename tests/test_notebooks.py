@@ -316,6 +316,10 @@ def test_build_is_the_same_every_time_and_runs_only_what_changed(
     monkeypatch.setattr(building, "execute", refuse)
     assert run_command(["build"]) == 0
     assert "up to date" in capsys.readouterr().out
+    edit(course.root / WRITTEN, "One, two.", "One, two, three.")
+    assert run_command(["build"]) == 0  # outputs hang on code, and no code has changed
+    assert all("One, two, three." in path.read_text() for path in files)
+    edit(course.root / WRITTEN, "One, two, three.", "One, two.")
     monkeypatch.setattr(building, "execute", fake_execution)
     assert run_command(["build", "--force", "00"]) == 0
     assert [path.read_bytes() for path in files] == before

@@ -39,7 +39,9 @@ PAGES = {  # what a link to a file of the repository leads to
 SETTINGS = {
     "project": "Distributed training, taught by doing it",
     "html_title": "Distributed training, taught by doing it",
-    "extensions": ["myst_nb"],
+    "extensions": ["myst_nb", "mathml"],  # mathml.py lies beside this file
+    "html_math_renderer": "mathml",
+    "myst_enable_extensions": ["dollarmath"],
     "html_theme": "furo",
     "nb_execution_mode": "off",
     "nb_code_prompt_show": "Show a solution",
@@ -58,6 +60,7 @@ SETTINGS = {
 # that wrap would lose Python's indentation, and the names in a timeline could not be read.
 # Pictures are drawn on white. In the dark they are turned round, and the hues are turned back.
 STYLE = """\
+.math { overflow-x: auto; margin: 1em 0; }
 pre { white-space: pre; overflow-x: auto; }
 .cell_output .output { overflow-x: auto; }
 @media (min-width: 67em) { .content { width: 51em; padding: 0 0.5em; } }
@@ -76,6 +79,13 @@ pre { white-space: pre; overflow-x: auto; }
   details.hide > * { display: block; }
 }
 """
+# What the theme's pages lack for those who hear them, or have no mouse: a heading's level, a way to
+# scroll code by keys, and a button that is called what it says.
+ACCESSIBLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<summary aria-label="Toggle hidden content">': "<summary>",
+}
 MOST_OF_A_PICTURES_TEXT = 400  # characters that stand for a picture
 
 
@@ -90,6 +100,11 @@ def main() -> int:
     site = Sphinx(source, None, out, source / ".doctrees", "html", confoverrides=SETTINGS,
                   status=None, warning=sys.stderr, warningiserror=True)  # fmt: skip
     site.build()
+    for page in out.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for old, new in ACCESSIBLE.items():
+            text = text.replace(old, new)
+        page.write_text(text, encoding="utf-8")
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"{out / 'index.html'}: {len(list(out.rglob('*.html')))} pages, {size / 1e6:.1f} MB")
     return int(bool(site.statuscode))

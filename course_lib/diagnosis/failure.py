@@ -137,9 +137,9 @@ class RankOutcome:
 # ---- ranks that fail -----------------------------------------------------------------------------
 
 
-def root_cause(failures: Sequence[RankOutcome]) -> CourseError:
+def root_cause(failures: Sequence[RankOutcome], more: Sequence[str] = ()) -> CourseError:
     """The error for these failures, one at least: a rank's own comes before a timeout, and a
-    timeout before what it has caused, lost connections.
+    timeout before what it has caused, lost connections. ``more`` are lines that it ends with.
     """
     failed = sorted(failures, key=lambda s: (s.is_victim, s.lost_its_peer, s.at, s.rank))
     lost = min((s.at for s in failed if s.lost_its_peer), default=math.inf)
@@ -149,9 +149,9 @@ def root_cause(failures: Sequence[RankOutcome]) -> CourseError:
     same = [s for s in failed if _alike(s, first)]
     first = min(same, key=lambda s: (not s.late, s.rank))
     others = [s for s in failed if s not in same]
-    if first.state == "raised":
-        return _raised(first, same, others)
-    return _died(first, others)
+    error = _raised(first, same, others) if first.state == "raised" else _died(first, others)
+    error.args = ("\n".join([str(error), *more]),)
+    return error
 
 
 def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
@@ -204,16 +204,13 @@ _CURES = {
 }
 _INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[ \t].*\n)+)")
 _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
-# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
-_NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 
 
 def _plain(outcome: RankOutcome) -> str:
     """What its exception says, without what hides that."""
     # the rest of what torch says then is a list of its backends
     message = outcome.message.split(". This could be because the operator doesn't exist")[0]
-    itself = f"rank {outcome.rank} cannot send to or from itself: there is no such connection, copy"
-    return _INNER.sub(_own_lines, _NO_PAIR.sub(itself, message)).strip()
+    return _INNER.sub(_own_lines, message).strip()
 
 
 def _own_lines(traceback: re.Match[str]) -> str:

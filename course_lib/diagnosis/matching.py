@@ -212,6 +212,10 @@ class CallMatcher:
             return mismatch.strided(self._strided)
         return mismatch.outputs_shared(*self._shared) if self._shared else None
 
+    def two_threads(self) -> list[str]:
+        """What is to be said of each group that two threads use at once."""
+        return [str(mismatch.of_threads(*found)) for found in self.threads.values()]
+
 
 def _key(event: Event) -> Key:
     if event.is_collective:

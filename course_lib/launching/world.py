@@ -126,7 +126,8 @@ class World:
                     self._react(min(deadline.at, detector.next_look))
                     if self._failures():
                         self._settle()
-                        raise self._matcher.mismatch() or root_cause(self._failures())
+                        threads = self._matcher.two_threads()
+                        raise self._matcher.mismatch() or root_cause(self._failures(), threads)
                     if error := detector.look():
                         raise error
                     if deadline.passed and (running := self._ask_for_stacks()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from course_lib.diagnosis import deadlock, mismatch
+from course_lib.diagnosis import deadlock
 from course_lib.diagnosis.failure import LateRank, who_left
 from course_lib.diagnosis.lines import among, call_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
@@ -136,6 +136,6 @@ def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
         waits.append(wait)
         lines.append(f"  rank {rank.number} {doing}")
         lines += [f"    {line}" for line in path or filter(None, [wait.line])]
-    lines += [str(mismatch.of_threads(*found)) for found in running[0].matcher.threads.values()]
+    lines += running[0].matcher.two_threads()
     lines.append("If it is only slow, give it longer: run(…, timeout=seconds).")
     return Hang("\n".join(lines), waits=tuple(waits))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from course_lib.recording.recorder import Recorder
 from course_lib.rendezvous import formed_already
 
 formed: Any = None  # the group that run() has formed
+# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
+_NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
 
@@ -100,9 +103,12 @@ def _operation(method: Callable) -> Callable:
             call.splits = [rows or [len(tensor) // n] * n for tensor, rows in both]
         try:
             return method(self, *args, **kwargs)
-        except BaseException:
+        except BaseException as error:
             if call.seq >= 0 and recorder.active_recorder is not None:
                 recorder.active_recorder.refused(call.seq)
+            if is_message and _NO_PAIR.search(str(error)):
+                itself = f"rank {dist.get_rank()} cannot {method.__name__} to or from itself"
+                raise RuntimeError(f"{itself}: there is no such connection, copy") from None
             raise
         finally:
             call.tag, call.reduce_op, call.splits, call.seq = 0, None, None, -1

@@ -29,6 +29,12 @@ from course_sim.rank import Call, Rank
 from course_sim.records import Site, history, op_of
 from course_sim.scheduler import Scheduler
 
+_LEFT_ALONE = (  # gloo's words
+    "Rank {} successfully reached monitoredBarrier, but received errors while waiting for "
+    "send/recv from rank 0. Please check rank 0 logs for faulty rank.\n Original exception: \n"
+    "Connection closed by peer."
+)
+
 
 class Part(Call):
     """One rank's part in one call of its group."""
@@ -66,6 +72,17 @@ class Part(Call):
         super().poll()
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
+    def wait(self, timeout: Any = None) -> None:
+        """Whoever gives up a monitored barrier closes, on gloo, the connections of all in it."""
+        try:
+            super().wait(timeout)
+        except RuntimeError:
+            if self.record.op.op == "monitored_barrier":
+                self.meeting.break_up(self.rank.scheduler)
+            raise
+        if self.meeting.broken:
+            raise RuntimeError(_LEFT_ALONE.format(self.me))
+
     def wait_until_all_called(self) -> float:
         """Waits no longer than that; returns when the values would be there."""
         self.record.waited = True
@@ -90,7 +107,7 @@ class Part(Call):
 class Meeting:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("complete", "eager", "end", "joined", "parts")
+    __slots__ = ("broken", "complete", "eager", "end", "joined", "parts")
 
     def __init__(self) -> None:
         self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
@@ -98,6 +115,14 @@ class Meeting:
         self.end: float | None = None  # when everybody is done; None until all have called
         self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
+        self.broken = False  # a rank has given it up, and the others' connections are closed
+
+    def break_up(self, scheduler: Scheduler) -> None:
+        """Those who wait in it go on now, and all who come later do not stay."""
+        self.broken = True
+        for part in self.parts.values():
+            if part.rank.waits is part:
+                scheduler.wake(part.rank, scheduler.now)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

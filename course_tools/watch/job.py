@@ -172,10 +172,7 @@ class Job:
         if self._left_as_one():
             return None
         find_late(self.ranks)
-        error = root_cause(failures)
-        more = [*self._unmet(), *self._unseen()]
-        error.args = ("\n".join([str(error), *more]),)
-        return error
+        return root_cause(failures, [*self.matcher.two_threads(), *self._unmet(), *self._unseen()])
 
     def _left_as_one(self) -> bool:
         """Whether all who ended have called ``sys.exit()``, and nobody needed them any more."""

@@ -73,9 +73,9 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 # %% [markdown] id="01-70fab3"
 # Three messages of 4 bytes bring the right answer, but the function has a flaw. To see it we need times that do not depend on what else this machine is doing. `simulate` runs the same function on *modelled* ranks. Ordinary lines take no time there, and a message of S bytes takes
 #
-# **T = latency + S / bandwidth**, in seconds,
+# $$T = \text{latency} + \frac{S}{\text{bandwidth}}$$
 #
-# a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
+# in seconds: a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
 # **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
 

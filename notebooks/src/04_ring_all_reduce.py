@@ -145,9 +145,9 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
 #
 # There are 2(n−1) steps, n−1 in each half. In each step every link carries one message of S/n bytes, which takes α + S/n·β. All links work at once, so
 #
-# **T = 2(n−1)·(α + S/n·β)**  (Thakur, Rabenseifner and Gropp, 2005, without the time for adding),
+# $$T = 2(n-1)\left(\alpha + \frac{S}{n}\beta\right)$$
 #
-# with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring takes exactly that, as the cell asserts. Its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
+# (Thakur, Rabenseifner and Gropp, 2005, without the time for adding), with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring takes exactly that, as the cell asserts. Its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
 
 # %% id="04-e61497"
 alpha, beta = Network().latency, 1 / Network().bandwidth  # 5 µs; one over 25 GB/s
@@ -160,7 +160,7 @@ draw.timeline(megabyte, between=(0, 43.5e-6), caption="One megabyte, simulated, 
 # %% [markdown] id="04-c213de"
 # ## The least that anybody can send
 #
-# Each rank sends 2(n−1) chunks of S/n bytes, **2(n−1)/n·S** in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
+# Each rank sends 2(n−1) chunks of S/n bytes, $\frac{2(n-1)}{n}S$ in all. That is less than 2S, the size of two tensors, however many ranks there are. Could it be less still?
 #
 # Follow one element, message by message, and stop as soon as some rank knows the sum over all ranks. Each of the other n−1 ranks must have sent a message by now, so n−1 messages have arrived. But these n−1 ranks do not know the sum yet, so each of them still has to receive a message: n−1 more. Every element therefore takes at least 2(n−1) messages, and the whole tensor at least 2(n−1)·S bytes. The busiest of the n ranks sends at least an n-th of that: 2(n−1)/n·S. The ring reaches this bound exactly (Patarasuk and Yuan, 2009). You have met the factor in lesson 03, in the bus bandwidth.
 #

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+import zoo
 
 from course_check.check_command import read_answer
 from course_lib.__main__ import main
@@ -17,6 +22,7 @@ SOLVED = ROOT / "notebooks/solutions/00_hello_ranks.ipynb"
 HELPER = "from math import ceil, floor\n\ndef least(n):\n    return floor(n)  # at least"
 ANSWER = "@keep\ndef my_share(n_items):\n    return range(least(n_items))"
 KEEP = "def keep(fn):\n    return fn"
+STUB = 'def my_share(n_items):\n    raise NotImplementedError("not written yet")\n'
 
 
 def notebook(path: Path, *sources: str, answers: str = "") -> str:
@@ -74,3 +80,31 @@ def test_for_tools_a_name_that_no_exercise_has_is_an_object_too(capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["passed"], told["exercise"]) == (None, "no_such")
     assert "No exercise is called no_such" in told["hint"]
+
+
+@pytest.mark.slow
+def test_an_answer_is_checked_again_on_each_save_until_ctrl_c(tmp_path: Path):
+    file = tmp_path / "answer.py"
+    words = [sys.executable, "-m", "course_lib", "check", "my_share", str(file), "--again"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **pipes) as process:
+        assert process.stdout is not None and process.stderr is not None
+
+        def told_after(source: str) -> str:
+            """What is said of an answer that an editor saves, by replacing the file."""
+            if source:
+                new = tmp_path / "new"
+                new.write_text(source)
+                os.replace(new, file)
+            lines = iter(process.stdout.readline, "")
+            said = "".join(iter(lambda: next(lines), "-- waiting for answer.py to be saved; "
+                                                     "Ctrl-C ends this --\n"))  # fmt: skip
+            assert process.stdout.readline() == "\n"
+            return said
+
+        assert "No such file" in told_after("")
+        assert "is not Python" in told_after("def my_share(n_items)\n")
+        assert "not written yet" in told_after(STUB)
+        assert "passed" in told_after(zoo.source("my_share", "by_divmod"))
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), process.stderr.read()) == (130, "")

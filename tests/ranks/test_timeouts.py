@@ -240,16 +240,18 @@ def test_who_comes_in_time_is_no_news():
     simulate(trains, 60, world_size=3)
 
 
-def sends_to_itself() -> None:
+def speaks_to_itself(call) -> None:
     if dist.get_rank() == 1:
-        dist.isend(torch.ones(2), 1).wait()
+        call(torch.ones(2), 1).wait()
     dist.barrier()
 
 
+@pytest.mark.parametrize("call", [dist.isend, dist.irecv])
 @pytest.mark.parametrize("engine", [run, simulate])
-def test_a_message_to_oneself_is_called_that(engine):
-    with pytest.raises(RankFailed, match="rank 1 cannot send to or from itself") as caught:
-        engine(sends_to_itself, world_size=2)
+def test_a_message_to_oneself_is_called_that(engine, call):
+    said = f"rank 1 cannot {call.__name__[1:]} to or from itself"
+    with pytest.raises(RankFailed, match=said) as caught:
+        engine(speaks_to_itself, call, world_size=2)
     assert not isinstance(caught.value, Deadlock)
     assert "enforce fail" not in str(caught.value)
 

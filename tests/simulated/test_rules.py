@@ -76,6 +76,25 @@ def test_rank_0_gives_up_who_is_late(engine):
         engine(meets_late, 2, 0.5, world_size=3)
 
 
+def expects_to_be_alone(late):
+    """The last rank comes when the barrier has been given up, or not at all."""
+    try:
+        if dist.get_rank() == 2:
+            time.sleep(1.5)
+        if dist.get_rank() < 2 or late:
+            dist.monitored_barrier(timeout=timedelta(seconds=0.5))
+    except RuntimeError:
+        return "raised"
+    return "returned"
+
+
+@both_gloos
+@pytest.mark.parametrize("late", [False, True])
+def test_who_gives_up_a_monitored_barrier_leaves_nobody_in_it(engine, late):
+    results = engine(expects_to_be_alone, late, world_size=3).results
+    assert results == ["raised", "raised", "raised" if late else "returned"]
+
+
 def test_nccl_has_no_monitored_barrier():
     with pytest.raises(RankFailed, match="NCCL has no monitored_barrier"):
         simulate(meets_late, 0, 9, world_size=2, backend="nccl")
