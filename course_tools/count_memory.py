@@ -127,8 +127,9 @@ class MemoryCounter(TorchDispatchMode):
             storage = part.untyped_storage()
             known = self._seen.get(storage._cdata)
             if known is None or known[0]() is None:
+                own = find_frame(caller)
                 dtype = str(part.dtype).removeprefix("torch.")
-                about = dtype, tuple(part.shape), _find_line(caller)
+                about = dtype, tuple(part.shape), own and line_of(own)
                 self._seen[storage._cdata] = weakref.ref(storage), *about
 
     def _look(self) -> None:
@@ -151,12 +152,6 @@ class MemoryCounter(TorchDispatchMode):
                 self._see(tensor, sys._getframe(1))
         self._look()
         return out
-
-
-def _find_line(frame: FrameType | None) -> Line | None:
-    """The reader's line that led to a frame."""
-    own = find_frame(frame) if frame else None
-    return line_of(own) if own else None
 
 
 def reading(memory: MemoryCounter, peak: bool = False) -> dict[str, Any]:

@@ -55,7 +55,7 @@ MOST = {
     "course_lib": 4680,
     "course_sim": 3240,
     "course_check": 2560,
-    "course_tools": 2180,
+    "course_tools": 2043,
     "course_exercises, shared": 1300,
     "course_staff": 3150,
 }

@@ -46,16 +46,12 @@ class Watcher:
 
     def watch(self) -> None:
         """Watch until the rank has ended, and there is nothing more to be said."""
-        next_look = 0.0
         while not self._is_over():
-            self.parent.wait(LOOK_SECONDS / 2)
+            self.parent.wait(LOOK_SECONDS)
             if self.parent.code is not None and not self._ended_at:
                 self._ended_at = time.monotonic()
                 append_exit(self.job.folder, self.local[0], self.parent.code, self.parent.asked_at)
-                next_look = 0.0
-            if (now := time.monotonic()) >= next_look:
-                next_look = now + LOOK_SECONDS
-                self._look(now)
+            self._look(time.monotonic())
 
     def _is_over(self) -> bool:
         """Whether the rank has ended, and with it the job, as far as this machine knows."""
