@@ -23,7 +23,7 @@ ASK = signal.SIGRTMAX - 7  # asks a rank for its stack; no job is likely to use 
 def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> None:
     """Run the script as a rank with this number."""
     log = LogWriter(folder, number)
-    _let_ask(folder / f"rank-{number}.stack")
+    _write_stack_on_signals(folder / f"rank-{number}.stack")
     log.append("process", this_machine(), os.getpid(), os.getppid(), time.time())
     recording = recorder.Recorder(log, "cpu")
     recording.t0 = time.perf_counter() - time.time()  # so that a log has the times of time.time()
@@ -34,7 +34,7 @@ def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> Non
     run_script(words, is_module, partial(_append_ending, log, number))
 
 
-def _let_ask(path: Path) -> None:
+def _write_stack_on_signals(path: Path) -> None:
     """Write this process's stack into a file when ASK asks for it, and at a crash.
 
     The signal is ignored first: when faulthandler no longer handles it, at the end or in a forked
