@@ -55,7 +55,7 @@ MOST = {
     "course_lib": 4680,
     "course_sim": 3260,
     "course_check": 2560,
-    "course_tools": 2043,
+    "course_tools": 2056,
     "course_exercises, shared": 1300,
     "course_staff": 3150,
 }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from course_lib.diagnosis.lines import among, call_text
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
-from course_tools.watch.job import Job
+from course_tools.watch.job import Job, WatchedRank
 from course_tools.watch.job_folder import start_of
 
 
@@ -19,6 +19,9 @@ def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False
     kind, text = type(error).__name__, str(error)
     if isinstance(error, Blocked):
         ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
+        awaited = {job.ranks[r] for wait in error.waits for r in wait.on}
+        for rank in sorted((r for r in awaited if r.last_call), key=lambda r: r.number):
+            text += f"\nrank {rank.number} {_say_end(rank)}" * rank.returned
     elif isinstance(error, Mismatch):
         ranks, lines = list(error.ranks), list(error.lines)
     else:
@@ -37,9 +40,12 @@ def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
     """Word who waits in what, and where the others are, according to their stacks."""
     ranks, lines = [], []
     alike: dict[str, list[int]] = {}  # what several ranks do at one line is said once
-    running = [rank for rank in job.seen if not rank.outcome]
-    groups = among(job.matcher.groups, [r.blocked_in.group for r in running if r.blocked_in])
-    for rank in running:
+    calls = [rank.blocked_in for rank in job.seen if rank.blocked_in and not rank.outcome]
+    groups = among(job.matcher.groups, [call.group for call in calls])
+    for rank in job.seen:
+        if rank.outcome:
+            alike.setdefault(_say_end(rank), []).append(rank.number)
+            continue
         call, path = rank.blocked_in, rank.stack.lines
         line = rank.blocked_at if call else next(reversed(path), None)
         ranks.append(rank.number)
@@ -54,13 +60,18 @@ def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
     rows = [_make_row(what, those) for what, those in odd_first[:_MOST_ROWS]]
     if more := odd_first[_MOST_ROWS:]:
         rows.append(f"  … and {sum(len(those) for _, those in more)} more ranks")
-    if ended := [r.number for r in job.seen if r.outcome]:
-        rows.append(_make_row("has ended", ended))
     if absent := [rank.number for rank in job.ranks if not rank.ready]:
         rows.append(_make_row("has no log here", absent))
         rows.append(_SHARE)
     text = "\n".join([f"nothing was called for {seconds:g} s.", *rows])
     return _format("Waiting", text, ranks, lines, job, as_json)
+
+
+def _say_end(rank: WatchedRank) -> str:
+    """Say that a rank has ended, and after which call."""
+    call = rank.last_call
+    after = f", after {call_text(call)}   {call.line or ''}".rstrip() if call else ""
+    return f"has ended{after}"
 
 
 _MOST_ROWS = 16
