@@ -55,7 +55,7 @@ MOST = {
     "course_lib": 4680,
     "course_sim": 3210,
     "course_check": 2250,
-    "course_tools": 2180,
+    "course_tools": 2070,
     "course_exercises, shared": 1230,
     "course_staff": 3150,
 }
