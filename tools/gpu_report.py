@@ -39,7 +39,7 @@ from course_check.exercise import Exercise  # noqa: E402
 from course_check.harness.answer import Answer, call_all  # noqa: E402
 from course_check.harness.kept import Kept, Unpacked  # noqa: E402
 from course_check.judge import judge  # noqa: E402
-from course_check.play import make, note_result  # noqa: E402
+from course_check.play import make_play, note_result  # noqa: E402
 from course_exercises.catalogue import find  # noqa: E402
 from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
 from course_lib.context import current  # noqa: E402
@@ -183,7 +183,7 @@ def exercises(machine: Machine) -> Iterator[Item]:
         cases = cases[: 6 if machine.gpus else 1]
         wrong = ""
         for case in cases:
-            play = make(exercise, case, where="on GPUs")
+            play = make_play(exercise, case, where="on GPUs")
             outcome: Run | CourseError
             try:
                 results = machine.launch(play_there, answer, play.prepared.by_rank, exercise.ddp,
