@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome
@@ -18,6 +18,7 @@ from course_lib.pickling import unpack
 from course_lib.recording.stack import Stack
 from course_lib.trace import Curve, Event, Line, Span, Trace
 
+_FLAGS = ("ready", "has_threads", "in_future", "forming")
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
 
 
@@ -109,18 +110,19 @@ class RankState:
     # -- its log ------------------------------------------------------------------------------
 
     def read_log(self) -> None:
-        """Read on: each record goes to the ``_read_`` method of its name."""
-        for record in self._new_records():
-            getattr(self, "_read_" + record[0])(*record[1:])
+        """Read what is new: ``READERS`` has the method for each kind of record."""
+        for kind, *fields in self._new_records():
+            self.READERS[kind](self, *fields)
 
     def _read_flag(self, name: str, on: bool = True) -> None:
-        setattr(self, name, on)  # ready, has_threads, in_future or forming
+        if name in _FLAGS:  # a log that ``watch`` reads may be a stranger's: it sets nothing else
+            setattr(self, name, on)
 
     def _read_outcome(self, pickled: bytes) -> None:
         self.outcome = unpack(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
-        """An Event's fields from ``op`` on, but that its line is a number here."""
+        """A call begins: see Note [An issued record] in log.py for its fields."""
         event = Event(self.number, *fields)
         number: Any = event.line
         _set(event, "line", line := self._lines.get(number))
@@ -198,6 +200,24 @@ class RankState:
 
     def _read_line(self, key: int, *line: Any) -> None:
         self._lines[key] = Line(*line)
+
+    READERS: ClassVar[dict[str, Callable[..., None]]] = {
+        "flag": _read_flag,
+        "outcome": _read_outcome,
+        "issued": _read_issued,
+        "shares": _read_shares,
+        "overlaps": _read_overlaps,
+        "threads": _read_threads,
+        "waiting": _read_waiting,
+        "ended": _read_ended,
+        "taken": _read_taken,
+        "gave_up": _read_gave_up,
+        "refused": _read_refused,
+        "span": _read_span,
+        "memory": _read_memory,
+        "group": _read_group,
+        "line": _read_line,
+    }
 
 
 def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:

@@ -230,7 +230,7 @@ class Recorder(context.Context):
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # an Event's fields from op on; to name them here would take as long as all the rest
+            # By position: see Note [An issued record] in log.py.
             size, now = max(bytes_in, bytes_out), self.now()
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq

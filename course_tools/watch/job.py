@@ -90,6 +90,14 @@ class WatchedRank(RankState):
             told.last_call = self.waits_for or self.last_call
         self.outcome = told
 
+    READERS = RankState.READERS | {
+        "before": _read_before,
+        "process": _read_process,
+        "outcome": _read_outcome,
+        "ending": _read_ending,
+        "exit": _read_exit,
+    }
+
     def look_for_parent(self, all_asked: bool) -> None:
         """One that was killed, and this rank with it, has written nothing down."""
         if self._parent and self.outcome is None and not os.path.exists(f"/proc/{self._parent}"):
