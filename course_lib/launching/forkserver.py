@@ -12,9 +12,9 @@ killed. That is why it is not the one of ``multiprocessing``, which starts four 
 within the noise, and does not end them: when the notebook is killed, its ranks and what they have
 started live on.
 
-The notebook sends the names of modules to import, and a world's socket. On that it sends one byte
-with a rank's file descriptors (control, output, log, stack, store, orders); back come ("pid", pid)
-and, in time, ("exit", pid, code).
+The notebook sends the names of modules to import, and a world's socket. On that socket it sends a
+rank's number, as one byte, with the rank's file descriptors (control, output, log, stack, store,
+orders). Back come ("pid", pid) and, when the rank has ended, ("exit", pid, code).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pathlib import Path
 from course_lib.recording.log import nameless_file
 
 PRELOAD = ("torch", "torch.distributed", "numpy.random", "cloudpickle")
-# What ranks are: prepare() in here, main(fds, scratch) in each.
+# What ranks are: prepare() in here, main(number, fds, scratch) in each.
 WORKER = "course_lib.launching.worker"
 FDS_PER_RANK = 6
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -152,7 +152,7 @@ class Loop:
         if not data:
             self._end(world)
             return
-        pid = fork_rank(fds, self.worker)
+        pid = fork_rank(data[0], fds, self.worker)
         for fd in fds:
             os.close(fd)
         self.ranks[pid] = world
@@ -221,8 +221,8 @@ def scratch_folder(rank_pid: int) -> str:
     return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"course_lib-{os.getuid()}-{rank_pid}")
 
 
-def fork_rank(fds: Sequence[int], worker: str) -> int:
-    """Start a rank as a copy of this process."""
+def fork_rank(number: int, fds: Sequence[int], worker: str) -> int:
+    """Start a rank as a copy of this process; returns its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -231,7 +231,7 @@ def fork_rank(fds: Sequence[int], worker: str) -> int:
         # It must not hold its siblings' sockets: close every file that a fork has copied.
         for before, after in pairwise([2, *sorted(fds), os.sysconf("SC_OPEN_MAX")]):
             os.closerange(before + 1, after)
-        sys.modules[worker].main(fds, scratch_folder(os.getpid()))
+        sys.modules[worker].main(number, fds, scratch_folder(os.getpid()))
     finally:
         os._exit(1)
 

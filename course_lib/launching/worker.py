@@ -66,7 +66,7 @@ def _spawning(original: Callable) -> Callable:
     return spawn
 
 
-def main(fds: Sequence[int], scratch: str) -> NoReturn:
+def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
     control_fd, output_fd, log_fd, stack_fd, store_fd, orders_fd = fds
     inherited = set(sys.modules)
@@ -76,7 +76,6 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    (rank,) = os.read(control_fd, 1)
     log = Writer(log_fd)
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
         plan: Plan = pickle.load(orders)
