@@ -1,7 +1,14 @@
 """Thin wrappers where c10d's hooks are silent: tag, reduce op, new groups, waits.
 
-Where nobody records they do nothing but refuse a message to or from a rank that is not there: gloo
-would wait for it, and nobody knows why.
+``install`` puts them in place, once, in the process that ranks are forked from. While nobody
+records, they only refuse a message to or from a rank that does not exist: gloo would wait for it,
+and nobody could say why.
+
+# Note [The arguments of c10d's methods]
+torch calls the methods of ProcessGroup by position, so ``_wrap_operation`` looks for what it needs
+where each method has it: a message's tag is last and its peer before that, a collective's options
+are last, and all_to_all_single has the rows to write and to read third and fourth. If a version of
+torch moves one of them, test_recording.py says which (test_c10ds_methods_take_their_arguments_…).
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
 def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
-    _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
+    _replace(dist.ProcessGroup, _wrap_operation, *_OPERATIONS)
     _wrap(dist.Work, Recorder.wait, "wait")
     _wrap(dist.Work, Recorder.take, "is_completed")
     _wrap(dist.Work, Recorder.take_future, "get_future")
@@ -81,8 +88,10 @@ def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
 _name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
 
 
-def _operation(method: Callable) -> Callable:
-    """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
+def _wrap_operation(method: Callable) -> Callable:
+    """A method of ProcessGroup that notes its tag, reduce op or splits for the hook that fires
+    inside it: see Note [The arguments of c10d's methods].
+    """
     is_message = method.__name__ in ("send", "recv", "recv_anysource")
     has_splits = method.__name__ == "all_to_all_single"
 
