@@ -115,27 +115,11 @@ def areas(
     axes = picture.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     _write_numbers_out(axes)
     numbers = numpy.array([[names.index(name) for name in row] for row in rows.values()])
-    colors = ListedColormap(RANKS[: len(names)])
-    axes.pcolormesh(
-        xs,
-        list(rows),
-        numbers,
-        cmap=colors,
-        vmin=-0.5,
-        vmax=len(names) - 0.5,
-        shading="nearest",
-        rasterized=True,
-    )
+    mesh = axes.pcolormesh(xs, list(rows), numbers, shading="nearest", rasterized=True)
+    mesh.set(cmap=ListedColormap(RANKS[: len(names)]), clim=(-0.5, len(names) - 0.5))
     for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
-        axes.plot(
-            *zip(*places, strict=True),
-            marker,
-            ls="",
-            ms=7,
-            mec=INK,
-            clip_on=False,
-            color=RANKS[names.index(name)],
-        )
+        look: dict[str, Any] = {"color": RANKS[names.index(name)], "mec": INK, "clip_on": False}
+        axes.plot(*zip(*places, strict=True), marker, ls="", ms=7, **look)
     counts = {x for places in points.values() for x, _ in places} | {max(xs)}
     _name_counts(axes, set(map(float, counts)))
     axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))

@@ -8,7 +8,7 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from course_lib.draw.style import COLLECTIVE, WAITING, Picture, drawn, size, table
+from course_lib.draw.style import CENTERED, COLLECTIVE, WAITING, Picture, drawn, size, table
 from course_lib.trace import Curve, Run
 
 _LETTERS = 110  # that fit beside one another
@@ -45,9 +45,8 @@ def memory(
         axes = picture.add_subplot(len(runs), 1, place + 1, title=name, ylim=(0, 1.4 * most))
         _draw_curve(axes, curve, shown)
         if unit:  # a tick at each whole number of them, or at every second one
-            axes.yaxis.set_major_locator(
-                MultipleLocator(unit[1] * max(1, round(most / unit[1] / 4)))
-            )
+            step = unit[1] * max(1, round(most / unit[1] / 4))
+            axes.yaxis.set_major_locator(MultipleLocator(step))
     picture.axes[-1].set_xlabel("operators that made or freed a tensor")
     picture.caption(caption)
     return picture
@@ -84,7 +83,7 @@ def _text(curve: Curve, shown: Callable[[float], str]) -> str:
 def _draw_curve(axes: Axes, curve: Curve, shown: Callable[[float], str]) -> None:
     """The staircase, with a band for every second span, and the peak's number."""
     if not curve:
-        axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, ha="center", va="center")
+        axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, **CENTERED)
         return
     heights = [nbytes for _, nbytes, _ in curve]
     edges = range(len(heights) + 1)

@@ -9,13 +9,13 @@ scheme, on which black text stays legible, and groups from his "muted" one (SRON
 
 from __future__ import annotations
 
-import functools
 import io
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -33,17 +33,12 @@ WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an in
 _SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed
 _LINES_SHOWN = 40
 
-# Stated in full, because a reader's own matplotlib style (a dark one, say) must not leak in.
+# What differs from matplotlib's own defaults.
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
-    "axes.facecolor": PAPER,
-    "axes.linewidth": 0.8,
-    "axes.grid": False,
-    "axes.labelsize": 9,
     "axes.titlesize": 9.5,
     "axes.titlecolor": INK,
     "xtick.labelsize": 8,
@@ -55,11 +50,11 @@ _STYLE: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.usetex": False,
-    "axes.unicode_minus": True,
 }
-
-Draws = TypeVar("Draws", bound=Callable[..., "Picture"])
+# Decorates whatever draws. It begins with matplotlib's defaults, because a reader's own style (a
+# dark one, say) must not leak in.
+drawn = matplotlib.style.context(["default", _STYLE])
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}  # where a text stands at its place
 
 
 class Picture(Figure):
@@ -106,17 +101,6 @@ class Picture(Figure):
 
     def _repr_html_(self) -> str | None:
         return self.player or None
-
-
-def drawn(function: Draws) -> Draws:
-    """Draw in the course's style, whatever the reader's own settings are."""
-
-    @functools.wraps(function)
-    def styled(*args: Any, **kwargs: Any) -> Picture:
-        with matplotlib.rc_context(_STYLE):
-            return function(*args, **kwargs)
-
-    return styled  # type: ignore[return-value]
 
 
 def kind(event: Event) -> str:

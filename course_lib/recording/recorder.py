@@ -30,16 +30,9 @@ import typing_extensions
 from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
+from course_lib.recording import tensor_layout as layout
 from course_lib.recording.log import Writer
 from course_lib.recording.stack import in_backward
-from course_lib.recording.tensor_layout import (
-    dense_size,
-    dtype_name,
-    is_dense,
-    memory_of,
-    span_of,
-    splits_of,
-)
 from course_lib.trace import Curve
 from course_lib.user_code import find_frame, is_user_frame, line_of, sharded_module
 
@@ -145,7 +138,7 @@ class Recorder(context.Context):
             _op(args.name), group, peer, args.input_tensors, writes, args.async_op
         )
         if call.is_async and writes and not call.by_user:
-            call.memory = memory_of(writes[0])
+            call.memory = layout.memory_of(writes[0])
         if self._filling or (call.is_async and call.by_user):
             fills = writes
             if call.op == "all_reduce" or (call.op == "broadcast" and peer != dist.get_rank()):
@@ -160,13 +153,13 @@ class Recorder(context.Context):
             return
         if call.op == "barrier":  # gloo's waits for all that came before it
             self._filling.clear()
-        given = [span_of(t) for t in tensors] if self._filling and call.by_user else ()
+        given = [layout.span_of(t) for t in tensors] if self._filling and call.by_user else ()
         for first, spans in self._filling.items():
             if any(a < d and c < b for a, b in spans for c, d in given):
                 self._log.append("overlaps", call.seq, first)
                 break
         if call.is_async and call.by_user:
-            self._filling[call.seq] = [span_of(t) for t in fills]
+            self._filling[call.seq] = [layout.span_of(t) for t in fills]
 
     def _after(self, ranks: tuple[int, ...], args: Any) -> None:
         call, work = current_call, args.work
@@ -205,21 +198,13 @@ class Recorder(context.Context):
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self.line_here(caller)
-        tensors, kind = (*reads, *writes), collective(op)
-        dtype, dense, bytes_in, bytes_out = None, True, 0, 0
-        if tensors:
-            dtype, shape = dtype_name(tensors[0].dtype), tuple(tensors[0].shape)
-            fills = kind.memory == "in order"
-            try:
-                for tensor in writes if fills else tensors:
-                    dense = dense and (tensor.is_contiguous() or (not fills and is_dense(tensor)))
-                for tensor in reads:
-                    bytes_in += tensor.nbytes
-                for tensor in writes:
-                    bytes_out += tensor.nbytes
-            except RuntimeError:  # a sparse tensor is no one block of memory
-                dense, bytes_in, bytes_out = True, dense_size(reads), dense_size(writes)
-        more = splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
+        kind, dtype, bytes_in, bytes_out, dense = collective(op), None, 0, 0, True
+        if reads or writes:
+            first = reads[0] if reads else writes[0]
+            dtype, shape = layout.dtype_name(first.dtype), tuple(first.shape)
+            in_order = kind.memory == "in order"
+            bytes_in, bytes_out, dense = layout.sizes_of(reads, writes, in_order)
+        more = layout.splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
         within = function if "_object" in function else "" if by_user else sharded_module(caller)
         if within and op not in ("send", "recv"):
             more = (*(more or (None, None, None)), None, within)
@@ -376,7 +361,7 @@ class Recorder(context.Context):
         """
         written = tensors if isinstance(tensors, list) else [tensors]
         plain = [t for t in written if self._unheard and type(t) is torch.Tensor]
-        found = [self._unheard.pop(memory_of(tensor), -1) for tensor in plain]
+        found = [self._unheard.pop(layout.memory_of(tensor), -1) for tensor in plain]
         calls = [seq for seq in found if seq >= 0]
         for seq in calls:
             self._waiting_for(seq)
