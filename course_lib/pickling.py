@@ -23,7 +23,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.user_code import claim, is_user_code, kept_source, say_if_lines_are_lost, show_lines
+from course_lib.user_code import claim, find_source, is_user_code, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
 _CPlusPlus = type(torch.distributed.ReduceOp.RedOpType)  # what classes of pybind11 are made by
@@ -57,24 +57,24 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, types.CodeType):
             file = obj.co_filename
             if file not in self._sources:
-                self._sources[file] = kept_source(obj)
+                self._sources[file] = find_source(obj)
             make, parts = self.dispatch_table[types.CodeType](obj)
-            return _code, (make, parts, file, self._sources[file])
+            return _make_code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
-        if type(obj) is _CPlusPlus and _is_there(obj):
+        if type(obj) is _CPlusPlus and _is_in_its_module(obj):
             return getattr, (sys.modules[obj.__module__], obj.__name__)
         if type(type(obj)) is _CPlusPlus and hasattr(obj, "__members__"):
             return type(obj), (int(obj),)  # an enum, which would forget its value
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
-            return _cached, (obj.__wrapped__, obj.cache_parameters())
+            return _make_cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
             return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
         if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
             return weakref.WeakKeyDictionary, (dict(obj),)
         reduced = super().reducer_override(obj)
         if isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
-            return _at_home(obj, reduced)
+            return _reduce_at_home(obj, reduced)
         return reduced
 
 
@@ -95,13 +95,13 @@ class _LightPickler(Pickler):
             self._left -= obj.nbytes  # told before gigabytes have been copied
             if self._left < 0:
                 raise TooLarge(self._most - self._left, self._most)
-            light = _light(obj)
+            light = _lighten(obj)
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
 
 
-def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+def _reduce_at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     """How a function travels by value, but with a library's globals by reference: a decorator's
     wrapper would drag along whatever else that has.
     """
@@ -113,10 +113,10 @@ def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[An
     if vars(home) is not function.__globals__:
         return reduced
     _, (code, _, _, _, closure), (state, slots), *rest = reduced
-    return _function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
+    return _make_function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
 
 
-def _function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
+def _make_function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
     return types.FunctionType(code, vars(importlib.import_module(module)), None, None, closure)
 
 
@@ -126,7 +126,7 @@ def _goes_by_value(module: str) -> bool:
     return any(module == name or module.startswith(name + ".") for name in names)
 
 
-def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
+def _make_code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
     """Code that knows where it comes from, which some versions of cloudpickle forget."""
     if source and file not in linecache.cache:
         show_lines(file, source)
@@ -138,19 +138,19 @@ def _can_be_imported(function: Any) -> bool:
     return known is function and not _goes_by_value(function.__module__)
 
 
-def _is_there(obj: Any) -> bool:
+def _is_in_its_module(obj: Any) -> bool:
     """Whether its module has a class under its name. pickle looks for its qualified name, which for
     ``torch.nn.attention.SDPBackend`` is ``_SDPBackend``.
     """
     return getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
 
 
-def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+def _make_cached(function: Any, parameters: dict[str, Any]) -> Any:
     """The same function under ``functools.lru_cache``, which holds nothing yet."""
     return functools.lru_cache(**parameters)(function)
 
 
-def _light(tensor: torch.Tensor) -> torch.Tensor:
+def _lighten(tensor: torch.Tensor) -> torch.Tensor:
     """The same values on the CPU, in a storage of their own size."""
     if tensor.layout != torch.strided:
         return tensor
@@ -193,7 +193,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
         try:
             pickler.dump(part)
         except Exception as error:
-            culprit = _culprit(fn) if name == "the function" else None
+            culprit = _find_culprit(fn) if name == "the function" else None
             name, reason = culprit or (name, why(error))
             raise CourseError(
                 f"{name} cannot be sent to the ranks ({reason}): "
@@ -223,7 +223,7 @@ def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
         return  # a builtin that tells nobody its signature
 
 
-def _culprit(fn: Callable) -> tuple[str, str] | None:
+def _find_culprit(fn: Callable) -> tuple[str, str] | None:
     """Which of the variables that a function uses will not go, and why."""
     used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
     for name, value in {**used.nonlocals, **used.globals}.items() if used else ():

@@ -28,7 +28,7 @@ class ProgressLine:
 
     def __init__(self, say: Callable[[], str], terminal: TextIO | None = None) -> None:
         self._say = say
-        self._stream, self._rest = (terminal, _REST) if terminal else _watched()
+        self._stream, self._rest = (terminal, _REST) if terminal else _find_onlooker()
         self._shown = ""
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -65,7 +65,7 @@ class ProgressLine:
             self._shown = text
 
 
-def _watched() -> tuple[TextIO | None, str]:
+def _find_onlooker() -> tuple[TextIO | None, str]:
     """Where somebody looks on, if anybody does, and what clears the rest of a line there."""
     nobody = None, ""
     if os.environ.get("CI"):

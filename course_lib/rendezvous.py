@@ -18,29 +18,26 @@ import torch.distributed as dist
 # the function of that name
 CREATE_STORE = (importlib.import_module("torch.distributed.rendezvous"), "_create_c10d_store")
 
-
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # says that a store is hosted at MASTER_PORT
 
 
 def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
     """What torchrun tells a rank on a machine that holds them all."""
-    size, number = str(world_size), str(rank)
-    return {
-        "RANK": number,
-        "LOCAL_RANK": number,
-        "ROLE_RANK": number,
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "ROLE_WORLD_SIZE": size,
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": "none",
-    }
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(world_size))
+    return ranks | sizes | _ONE_MACHINE
+
+
+_ONE_MACHINE = {
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "ROLE_NAME": "default",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_RUN_ID": "none",
+}
 
 
 def check_place(rank: int, world_size: int, asked_rank: int, asked_size: int) -> None:
@@ -57,7 +54,7 @@ def check_place(rank: int, world_size: int, asked_rank: int, asked_size: int) ->
         )
 
 
-def formed_already(engine: str) -> str:
+def already_formed_text(engine: str) -> str:
     """What to say to a function that forms a group which is there."""
     return (
         f"{engine} has formed the process group before the function begins: take "

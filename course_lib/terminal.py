@@ -20,18 +20,24 @@ def show(text: str) -> None:
         sys.stdout.flush()
 
 
-def for_a_rank(handler: logging.Handler) -> logging.Handler | None:
+def handler_for_rank(handler: logging.Handler) -> logging.Handler | None:
     """The like of a log handler that writes to the terminal, for a rank, whose output is its own;
     None for one that writes elsewhere.
     """
     stream = getattr(handler, "stream", None)
     if type(handler) is not logging.StreamHandler or not _is_terminal(stream):
         return None
-    own: logging.Handler = logging.StreamHandler()  # sys.stderr, which is the rank's
-    own.setLevel(handler.level)
-    own.setFormatter(handler.formatter)
+    own = _make_handler(handler.level, handler.formatter)
     own.filters = list(handler.filters)
     return own
+
+
+def _make_handler(level: int, formatter: logging.Formatter | None) -> logging.Handler:
+    """One that writes to this process's, or this simulated rank's, standard error."""
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    handler.setFormatter(formatter)
+    return handler
 
 
 class LoggerSettings(NamedTuple):
@@ -51,7 +57,7 @@ def log_settings() -> list[LoggerSettings]:
         handlers = [
             (h.level, h.formatter if type(h.formatter) is logging.Formatter else None)
             for h in logger.handlers
-            if for_a_rank(h) and logger.name.partition(".")[0] not in _LIBRARIES
+            if handler_for_rank(h) and logger.name.partition(".")[0] not in _LIBRARIES
         ]
         if handlers or logger.level:
             out.append(LoggerSettings(logger.name, logger.level, logger.propagate, handlers))
@@ -65,10 +71,7 @@ def set_loggers(settings: Iterable[LoggerSettings]) -> None:
         logger.setLevel(level)
         logger.propagate = propagate
         for its_level, formatter in handlers:
-            handler = logging.StreamHandler()
-            handler.setLevel(its_level)
-            handler.setFormatter(formatter)
-            logger.addHandler(handler)
+            logger.addHandler(_make_handler(its_level, formatter))
 
 
 def _is_terminal(stream: object) -> bool:

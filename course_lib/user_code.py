@@ -119,11 +119,11 @@ def _is_installed(file: str) -> bool:
     return not path.startswith(_claimed) and (
         path.startswith((*_OURS, *_PYTHON))
         or any(name in path for name in _INSTALLED)
-        or any(_has_put(folder, path) for folder in sys.path)
+        or any(_was_put_by_pip(folder, path) for folder in sys.path)
     )
 
 
-def _has_put(folder: str, path: str) -> bool:
+def _was_put_by_pip(folder: str, path: str) -> bool:
     """Whether pip has put a file, or its package, into a folder of any name (pip install -t)."""
     prefix = folder.rstrip(os.sep) + os.sep
     if prefix == os.sep or not path.startswith(prefix):
@@ -149,7 +149,7 @@ def show_lines(file: str, source: str) -> None:
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
 
-def kept_source(code: CodeType) -> str:
+def find_source(code: CodeType) -> str:
     """The text of the file that code comes from, where the file is on no disk and the front end
     has kept the text; "" otherwise.
     """

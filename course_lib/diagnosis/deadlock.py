@@ -26,7 +26,7 @@ def find_lost(
     ``blocked`` has the call that each blocked rank stands in, or the oldest one under way, for
     which C++ may wait.
     """
-    stuck = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
+    stuck = {r: on for r, event in blocked.items() if (on := matcher.find_missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}
         # A collective needs all its members, a receive from any source only one of them.
@@ -42,7 +42,7 @@ def find_lost(
 # ---- from the calls that ranks stand in --------------------------------------------------------
 
 
-def of_calls(
+def from_calls(
     blocked: Mapping[int, Event],
     lines: Mapping[int, Line | None],
     on: Mapping[int, tuple[int, ...]],
@@ -54,22 +54,22 @@ def of_calls(
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
     Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
     in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
-    wait in several groups, each wait says in which. ``advice`` is as in ``of_waits``.
+    wait in several groups, each wait says in which. ``advice`` is as in ``from_waits``.
     ``history`` has, of a group, each rank's collectives in order.
     """
     events = {r: blocked[r] for r in sorted(on)}
     where = among(groups, [event.group for event in events.values()])
-    if found := _near_miss(events, on, returned, where):
+    if found := _find_near_miss(events, on, returned, where):
         return found
     waits = [
         Wait(r, call_text(e) + where[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    before = _before(events, returned, history)
-    return of_waits(waits, returned, max(map(len, groups.values())), advice, before)
+    before = _tell_parting(events, returned, history)
+    return from_waits(waits, returned, max(map(len, groups.values())), advice, before)
 
 
-def _near_miss(
+def _find_near_miss(
     events: Mapping[int, Event],
     on: Mapping[int, tuple[int, ...]],
     returned: Collection[int],
@@ -93,26 +93,28 @@ def _near_miss(
     return None
 
 
-def _before(
+def _tell_parting(
     events: Mapping[int, Event], returned: Collection[int], history: Callable[[str], History]
 ) -> list[str]:
-    """Where those had parted who wait in collectives, if they had done so before; and who has made
-    fewer calls than one that waits, where some have ``returned`` and will make no more.
+    """Where the ranks that wait in a collective had gone different ways before, if they had; and
+    who has made fewer calls than such a rank, if some have ``returned`` and will make no more.
     """
-    told: list[str] = []
     for rank, event in events.items():
-        if event.is_collective and not told:
+        if event.is_collective:
             past = history(event.group)
             own = enumerate(past.calls.get(rank, ()))
             at = max((k for k, call in own if call is event), default=0)
-            told = past._replace(at=at).parted() + past.made({*events, *returned}) * bool(returned)
-    return told
+            told = past._replace(at=at).tell_parting()
+            told += past.tell_counts({*events, *returned}) if returned else []
+            if told:
+                return told
+    return []
 
 
 # ---- from who waits for whom ---------------------------------------------------------------------
 
 
-def of_waits(
+def from_waits(
     waits: Sequence[Wait],
     returned: Collection[int],
     world_size: int,
@@ -127,7 +129,7 @@ def of_waits(
     cycle = () if gone else _find_cycle(waits)
     rows: list[Row] = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
     headline = _headline(waits, gone, world_size)
-    told = text(headline, rows, advice or _way_out(waits, gone, cycle), parted)
+    told = text(headline, rows, advice or _advise(waits, gone, cycle), parted)
     return Deadlock(told, waits=waits, cycle=cycle)
 
 
@@ -158,14 +160,14 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
     return f"{who} {verb} for one another, and nobody else can free them."
 
 
-def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+def _advise(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
         needed = ranks_text(set(first.on).intersection(gone))
         return f"{first.call} needs {needed} to call its counterpart before returning."
     arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
-    kinds = {_kind(w) for w in waits if w.rank in cycle}
-    messages = [w for w in waits if w.rank in cycle and _kind(w) in _COUNTERPARTS]
+    kinds = {_call_name(w) for w in waits if w.rank in cycle}
+    messages = [w for w in waits if w.rank in cycle and _call_name(w) in _COUNTERPARTS]
     if not messages:
         advice = "Every rank of the group has to make the same calls in the same order."
         if len({w.group for w in waits}) > 1:
@@ -177,20 +179,20 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
     elif kinds <= {"send", "isend"}:
         advice = "A send waits for its recv: one of them has to receive before it sends."
     else:
-        advice = _counterpart_missing(messages[0], {w.rank: w for w in waits})
+        advice = _name_missing_counterpart(messages[0], {w.rank: w for w in waits})
     return f"{arrows}. {advice}" if cycle else advice
 
 
 _COUNTERPARTS = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send"}
 
 
-def _counterpart_missing(wait: Wait, waits: Mapping[int, Wait]) -> str:
+def _name_missing_counterpart(wait: Wait, waits: Mapping[int, Wait]) -> str:
     other = waits[next(rank for rank in wait.on if rank in waits)]
     return (
-        f"rank {other.rank} has called no {_COUNTERPARTS[_kind(wait)]} for rank {wait.rank}'s "
+        f"rank {other.rank} has called no {_COUNTERPARTS[_call_name(wait)]} for rank {wait.rank}'s "
         f"{wait.call}: call it before {other.call}, or leave out what it is for."
     )
 
 
-def _kind(wait: Wait) -> str:
+def _call_name(wait: Wait) -> str:
     return wait.call.split("(")[0]

@@ -146,15 +146,16 @@ def root_cause(failures: Sequence[RankOutcome], more: Sequence[str] = ()) -> Cou
     if failed[0].timed_out and lost < failed[0].at - _AT_ONCE:  # that was before any timeout
         failed.sort(key=lambda s: (s.at, s.rank))
     first = failed[0]
-    same = [s for s in failed if _alike(s, first)]
+    same = [s for s in failed if _are_alike(s, first)]
     first = min(same, key=lambda s: (not s.late, s.rank))
     others = [s for s in failed if s not in same]
-    error = _raised(first, same, others) if first.state == "raised" else _died(first, others)
+    explain = _explain_raised if first.state == "raised" else _explain_death
+    error = explain(first, same, others)
     error.args = ("\n".join([str(error), *more]),)
     return error
 
 
-def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
+def blame_who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
     """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
     wait for it in vain.
     """
@@ -165,13 +166,13 @@ def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError
         return error
     victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
     text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
-    return _died(min(left, key=lambda o: o.rank), [], text)
+    return _explain_death(min(left, key=lambda o: o.rank), [], [], text)
 
 
 _NUMBER = re.compile(r"\d+")  # a rank's own, an address, a value
 
 
-def _alike(a: RankOutcome, b: RankOutcome) -> bool:
+def _are_alike(a: RankOutcome, b: RankOutcome) -> bool:
     """Whether one sentence says it of both; ranks that died did so wherever they were."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
     if a.timed_out and b.timed_out:  # whether gloo was sending or receiving says nothing
@@ -180,7 +181,7 @@ def _alike(a: RankOutcome, b: RankOutcome) -> bool:
     return same and (a.state == "died" or (a.lines == b.lines and said))
 
 
-def _consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
+def _say_consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
     """Whoever lost a peer fell because of that, and so did who waited for a rank that failed by
     itself; an error of one's own may be another story.
     """
@@ -206,37 +207,33 @@ _INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[
 _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
 
 
-def _plain(outcome: RankOutcome) -> str:
+def _clean_message(outcome: RankOutcome) -> str:
     """What its exception says, without what hides that."""
     # the rest of what torch says then is a list of its backends
     message = outcome.message.split(". This could be because the operator doesn't exist")[0]
-    return _INNER.sub(_own_lines, message).strip()
+    return _INNER.sub(_keep_own_lines, message).strip()
 
 
-def _own_lines(traceback: re.Match[str]) -> str:
+def _keep_own_lines(traceback: re.Match[str]) -> str:
     """Of a traceback within a message, from another process or rank: the reader's lines alone."""
     frames = [(f, int(n), name) for f, n, name in _INNER_FRAME.findall(traceback[1])]
     return "".join(f"  {line}\n" for line in user_lines(frames))
 
 
-def _raised(
+def _explain_raised(
     first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
 ) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
-    if len({_plain(s) for s in same}) > 1:  # one rank's text speaks for itself alone
+    if len({_clean_message(s) for s in same}) > 1:  # one rank's text speaks for itself alone
         words += f", rank {first.rank} in these words"
-    what = ": ".join(filter(None, [words, _plain(first)]))
+    what = ": ".join(filter(None, [words, _clean_message(first)]))
     who = ranks_text([s.rank for s in same])
     lines = [f"{who} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in first.message]
-    lines += who_was_late(first.late)
-    lines += _consequences(first, others)
-    error = RankFailed(
-        "\n".join(lines),
-        rank=first.rank,
-        kind=first.kind,
-        consequences=tuple(s.rank for s in others),
-    )
+    lines += say_who_was_late(first.late)
+    lines += _say_consequences(first, others)
+    fell = tuple(s.rank for s in others)
+    error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind, consequences=fell)
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error
@@ -246,7 +243,7 @@ _PATH = 3  # lines of the way to where a rank stood
 _MOST_LATE = 8  # different places
 
 
-def who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
+def say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
     """Who had not made the call that others gave up, and where they were; alike ones are told of
     together.
     """
@@ -268,8 +265,11 @@ def who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
         yield "If that is right, let others wait longer: give the group, or the call, a timeout=."
 
 
-def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str] = ()) -> RankDied:
-    manner, advice = _end(first)
+def _explain_death(
+    first: RankOutcome, _: object, others: Sequence[RankOutcome], waits: Sequence[str] = ()
+) -> RankDied:
+    """The error for a rank that died or left; ``waits`` says who waits for it."""
+    manner, advice = _say_how_it_ended(first)
     lines = [f"rank {first.rank} {manner}"]
     event = first.last_call
     if first.lines:
@@ -277,7 +277,7 @@ def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str
     elif event is not None:
         lines.append(f"  the last thing it did: {call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
-    lines += [*waits, *_consequences(first, others), advice]
+    lines += [*waits, *_say_consequences(first, others), advice]
     fell = tuple(s.rank for s in others)
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
@@ -295,7 +295,7 @@ _ADVICE = {
 }
 
 
-def _end(outcome: RankOutcome) -> tuple[str, str]:
+def _say_how_it_ended(outcome: RankOutcome) -> tuple[str, str]:
     """How it ended, and what may help."""
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:

@@ -7,7 +7,7 @@ from course_lib.errors import Hazard
 from course_lib.trace import Event
 
 
-def _hazard(kind: str, event: Event, does: str, advice: str, *before: Row) -> Hazard:
+def _make(kind: str, event: Event, does: str, advice: str, *before: Row) -> Hazard:
     told = text(f"rank {event.rank} {does}", [*before, row(event)], advice)
     line = before[0][1] if before else event.line
     return Hazard(told, kind=kind, rank=event.rank, line=line)
@@ -19,14 +19,14 @@ def written_before_wait(event: Event) -> Hazard:
     advice = (
         "The receiver may get either value: wait for the Work before you write, or send a copy."
     )
-    return _hazard("written before wait", event, does, advice)
+    return _make("written before wait", event, does, advice)
 
 
 def read_before_wait(event: Event) -> Hazard:
     """It had yet to fill the buffer when that was used."""
     does = f"reads a buffer that {call_text(event)} has not filled yet."
     advice = "What it finds there is left to chance: wait for the Work before you read."
-    return _hazard("read before wait", event, does, advice)
+    return _make("read before wait", event, does, advice)
 
 
 def written_into(event: Event, twice: bool = False) -> Hazard:
@@ -38,14 +38,14 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
     if twice:
         does = f"calls {call_text(event)}, and another message fills the same tensor."
         advice = "Whichever comes last stays: give each message a tensor of its own."
-    return _hazard("written before wait", event, does, advice)
+    return _make("written before wait", event, does, advice)
 
 
 def still_filled(first: Event, second: Event) -> Hazard:
     """Another collective was given memory that this one had yet to fill."""
     does = f"gives {call_text(second)} a tensor that {call_text(first)} is still filling."
     advice = "Which is first is left to chance: wait for the Work, or use a tensor for each call."
-    return _hazard("written before wait", second, does, advice, row(first))
+    return _make("written before wait", second, does, advice, row(first))
 
 
 def received_into(send: Event, writer: Event) -> Hazard:
@@ -55,7 +55,7 @@ def received_into(send: Event, writer: Event) -> Hazard:
         "torch forbids to change a tensor between isend and its wait(), even where what comes is "
         "an answer to what was sent: wait for the Work first, or fill another tensor."
     )
-    return _hazard("written before wait", send, does, advice, row(writer))
+    return _make("written before wait", send, does, advice, row(writer))
 
 
 def unwaited(event: Event) -> Hazard:
@@ -64,4 +64,4 @@ def unwaited(event: Event) -> Hazard:
     if event.called is not None:  # on a modelled GPU
         why = "wait() makes the current stream wait for the data; without it, nothing does"
     does = f"never waits for its {call_text(event)}."
-    return _hazard("never waited for", event, does, f"{why}: keep the Work and wait.")
+    return _make("never waited for", event, does, f"{why}: keep the Work and wait.")

@@ -58,7 +58,7 @@ class CallMatcher:
         else:
             self._take_place(event)
 
-    def found_source(self, recv: Event) -> None:
+    def settle_source(self, recv: Event) -> None:
         """A recv from any source has been served: now its ``peer`` is known."""
         held_up = self._held_up[recv.group, recv.rank, recv.tag]
         while held_up and held_up[0].peer is not None:
@@ -74,7 +74,7 @@ class CallMatcher:
             if other is not event:
                 self.add(other)
 
-    def shares(self, event: Event, what: str) -> None:
+    def note_shared(self, event: Event, what: str) -> None:
         """Outputs of this call share memory, as ``what`` of overlap.shared_memory says."""
         first = self._shared[0] if self._shared else event
         if (event.rank, event.seq) <= (first.rank, first.seq):
@@ -85,7 +85,7 @@ class CallMatcher:
         self._given_up.add((event.rank, event.seq))
 
     def _take_place(self, event: Event) -> None:
-        key = _key(event)
+        key = _key_of(event)
         if self._skipped[key, event.rank] > 0:
             self._skipped[key, event.rank] -= 1
             return
@@ -94,7 +94,7 @@ class CallMatcher:
         calls.append(event)
         if len(first) < len(calls):
             first.append(event)
-        elif place <= (self._bad or place) and self._misfit(place, event):
+        elif place <= (self._bad or place) and self._is_misfit(place, event):
             self._bad = place
         if not event.contiguous and collective(event.op).memory:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
@@ -122,15 +122,15 @@ class CallMatcher:
         self.known = [event for event in self.known if id(event) not in ids]
         return gone
 
-    def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
+    def _is_misfit(self, place: tuple[Key, int], event: Event) -> bool:
         """Whether a call does not fit those that it meets."""
         key, k = place
         return bool(
             mismatch.between(self._first[key][k], event)
-            or (event.in_splits and mismatch.of_splits([event], *self._met(key, k)))
+            or (event.in_splits and mismatch.of_splits([event], *self._calls_at(key, k)))
         )
 
-    def _met(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
+    def _calls_at(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
         """The k-th calls with this key, as far as they are known; and the group's ranks."""
         by_rank = sorted(self._calls[key].items())
         return [calls[k] for _, calls in by_rank if len(calls) > k], self.groups.get(key[1], ())
@@ -143,39 +143,39 @@ class CallMatcher:
 
     # -- who is missing -----------------------------------------------------------------------
 
-    def missing(self, event: Event) -> tuple[int, ...]:
+    def find_missing(self, event: Event) -> tuple[int, ...]:
         """The ranks whose counterpart of this call has not been issued; () if all have been."""
         members = self.groups.get(event.group, ())
         if event.is_recv and event.peer is None:
             others = tuple(r for r in members if r != event.rank)
             keys = {r: ("message", event.group, r, event.rank, event.tag) for r in others}
-            taken = {r: len(self._issued(key, event.rank)) for r, key in keys.items()}
-            sent = any(len(self._issued(key, r)) > taken[r] for r, key in keys.items())
+            taken = {r: len(self._calls_of(key, event.rank)) for r, key in keys.items()}
+            sent = any(len(self._calls_of(key, r)) > taken[r] for r, key in keys.items())
             return () if sent else others
-        key = _key(event)
-        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        key = _key_of(event)
+        k = bisect_left(self._calls_of(key, event.rank), event.seq, key=attrgetter("seq"))
         if event.peer is None or event.is_collective:
-            return tuple(r for r in members if len(self._issued(key, r)) <= k)
-        arrived = len(self._issued(key, event.peer))
+            return tuple(r for r in members if len(self._calls_of(key, r)) <= k)
+        arrived = len(self._calls_of(key, event.peer))
         if event.is_send:  # a recv from any source could take it
             held_up = self._held_up[event.group, event.peer, event.tag]
             arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
 
-    def late(self, event: Event, at: float) -> dict[int, Event | None]:
+    def find_late(self, event: Event, at: float) -> dict[int, Event | None]:
         """Of a call that was given up at this time: who had not made theirs by then, and that call
         where it came later.
         """
         members = self.groups.get(event.group, ())
         peers = () if event.peer is None else (event.peer,)
         others = members if event.is_collective else peers
-        key = _key(event)
-        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
-        theirs = {r: self._issued(key, r)[k : k + 1] for r in others}
+        key = _key_of(event)
+        k = bisect_left(self._calls_of(key, event.rank), event.seq, key=attrgetter("seq"))
+        theirs = {r: self._calls_of(key, r)[k : k + 1] for r in others}
         later = {r: calls[0] if calls else None for r, calls in theirs.items()}
         return {r: call for r, call in later.items() if call is None or call.issued > at}
 
-    def _issued(self, key: Key, rank: int) -> list[Event]:
+    def _calls_of(self, key: Key, rank: int) -> list[Event]:
         """A rank's calls with this key, with the recvs that are held up."""
         calls = self._calls[key][rank]
         if key[0] == "call":
@@ -204,7 +204,7 @@ class CallMatcher:
             key, k = self._bad
             if key[1] in self.threads:
                 return mismatch.of_threads(*self.threads[key[1]])
-            calls, ranks = self._met(key, k)
+            calls, ranks = self._calls_at(key, k)
             past = self.history(key[1], k) if key[0] == "call" else History()
             found = (mismatch.between(calls[0], other, past) for other in calls[1:])
             return next(filter(None, found), None) or mismatch.of_splits(calls, calls, ranks, past)
@@ -217,7 +217,7 @@ class CallMatcher:
         return [str(mismatch.of_threads(*found)) for found in self.threads.values()]
 
 
-def _key(event: Event) -> Key:
+def _key_of(event: Event) -> Key:
     if event.is_collective:
         return "call", event.group
     return "message", *event.channel

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from course_lib.draw.style import ALARM, CENTERED, FAINT, INK, PAPER, WAITING, Picture, drawn
+from course_lib.draw.style import ALARM, CENTERED, FAINT, INK, PAPER, WAITING, Picture, course_style
 from course_lib.errors import Blocked, Deadlock
 
 _NAMED = 12  # up to this many ranks, each one's call stands beside it
@@ -15,7 +15,7 @@ _ARROW: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 14}
 _ARROW |= {"shrinkA": 13, "shrinkB": 13, "connectionstyle": "arc3,rad=0.18"}
 
 
-@drawn
+@course_style
 def waits(error: Blocked, caption: str = "") -> Picture:
     """Draw an arrow from each waiting rank to every rank that could free it.
 

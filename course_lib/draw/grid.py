@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
 from course_lib.draw import style
-from course_lib.draw.style import FAINT, INK, PAPER, WAITING, Picture, drawn
+from course_lib.draw.style import FAINT, INK, PAPER, WAITING, Picture, course_style
 from course_lib.trace import Run
 
 Cells = list[list[Any]]  # of each rank, its cells
@@ -24,7 +24,7 @@ Corners = list[tuple[float, float]]
 _NAMES = 0.65  # inches for the names of the ranks
 
 
-@drawn
+@course_style
 def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Picture:
     """Draw what each rank has: rows are ranks, columns their values or chunks.
 
@@ -41,7 +41,7 @@ def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Pictur
     return _strip([_cells(grid) for grid in lists], names, caption)
 
 
-@drawn
+@course_style
 def film(grids: Sequence[Any], caption: str = "") -> Picture:
     """Draw grids that follow one another; what changed since the one before has a bold edge."""
     panels = [_cells(grid) for grid in grids]

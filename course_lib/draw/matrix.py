@@ -9,13 +9,13 @@ import numpy
 from matplotlib.axes import Axes
 
 from course_lib.draw import style
-from course_lib.draw.style import INK, PAPER, Picture, drawn, size
+from course_lib.draw.style import INK, PAPER, Picture, course_style, size
 from course_lib.trace import Event, Run
 
 _ANNOTATED = 16  # up to this many ranks each cell shows its number
 
 
-@drawn
+@course_style
 def traffic(*runs: Run, titles: Sequence[str] = (), caption: str = "") -> Picture:
     """Draw the bytes that each rank (row) sent to each other one (column); runs side by side.
 
@@ -25,8 +25,8 @@ def traffic(*runs: Run, titles: Sequence[str] = (), caption: str = "") -> Pictur
     >>> draw.traffic(star, tree, titles=["a star", "a tree"])
     """
     names = [*titles, *[""] * (len(runs) - len(titles))]
-    matrices = [_sent(run) for run in runs]
-    notes = [_collectives(run) + ([run.trace.note] if run.trace.note else []) for run in runs]
+    matrices = [_count_sent(run) for run in runs]
+    notes = [_count_collectives(run) + ([run.trace.note] if run.trace.note else []) for run in runs]
     below = [line for lines in notes for line in lines]
     words = "\n".join(
         f"{name}:\n{text}" if name else text
@@ -47,7 +47,7 @@ def traffic(*runs: Run, titles: Sequence[str] = (), caption: str = "") -> Pictur
     return picture
 
 
-def _sent(run: Run) -> numpy.ndarray:
+def _count_sent(run: Run) -> numpy.ndarray:
     """Bytes by source and destination."""
     sent = numpy.zeros((run.world_size, run.world_size), dtype=numpy.int64)
     for message in run.trace.messages:
@@ -79,7 +79,7 @@ def _draw_matrix(axes: Axes, sent: numpy.ndarray, most: int) -> None:
         axes.text(dst, src, text, fontsize=fontsize, color=INK, **style.CENTERED)
 
 
-def _collectives(run: Run) -> list[str]:
+def _count_collectives(run: Run) -> list[str]:
     calls: dict[str, list[Event]] = defaultdict(list)
     smaller = style.subgroups(run.trace)
     for event in run.trace.by_rank:
@@ -95,9 +95,6 @@ def _collectives(run: Run) -> list[str]:
 
 def _text(sent: numpy.ndarray, notes: list[str]) -> str:
     """Every pair that talked, then the rest; a matrix of 64 ranks would fill the page."""
-    pairs = [
-        f"rank {src} to rank {dst}: {nbytes:,} bytes"
-        for (src, dst), nbytes in numpy.ndenumerate(sent)
-        if nbytes
-    ]
+    talked = [(src, dst, sent[src, dst]) for src, dst in zip(*sent.nonzero(), strict=True)]
+    pairs = [f"rank {src} to rank {dst}: {nbytes:,} bytes" for src, dst, nbytes in talked]
     return "\n".join((pairs or ["no point-to-point messages"]) + notes)

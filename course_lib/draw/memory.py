@@ -8,14 +8,14 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from course_lib.draw.style import CENTERED, COLLECTIVE, WAITING, Picture, drawn, size, table
+from course_lib.draw.style import CENTERED, COLLECTIVE, WAITING, Picture, course_style, size, table
 from course_lib.trace import Curve, Run
 
 _LETTERS = 110  # that fit beside one another
 _NOTHING = "no memory was counted: see count_memory"
 
 
-@drawn
+@course_style
 def memory(
     *runs: Run,
     titles: Sequence[str] = (),
@@ -36,7 +36,7 @@ def memory(
     if not runs:
         raise ValueError("memory() without a run: give what run() or simulate() returned")
     names = [*titles, *[""] * (len(runs) - len(titles))]
-    curves = [_chosen(run, rank) for run in runs]
+    curves = [_choose_curve(run, rank) for run in runs]
     panels = [*zip(names, curves, strict=True)]
     texts = [f"{name}:\n{_text(curve, shown)}".removeprefix(":\n") for name, curve in panels]
     picture = Picture(1.9 * len(runs) + 0.5, "\n".join(texts))
@@ -52,7 +52,7 @@ def memory(
     return picture
 
 
-def _chosen(run: Run, rank: int | None) -> Curve:
+def _choose_curve(run: Run, rank: int | None) -> Curve:
     """The curve of a rank, or of the first of those whose peak is highest."""
     curves = run.trace.memory
     chosen = curves.values() if rank is None else [curves.get(rank, [])]

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from course_lib.draw import style
-from course_lib.draw.style import ALARM, INK, WAITING, Picture, drawn
+from course_lib.draw.style import ALARM, INK, WAITING, Picture, course_style
 from course_lib.trace import Run
 
 _CELL = 0.95  # inches
 _LINE: dict[str, Any] = {"linewidth": 3, "marker": "o", "markersize": 5, "zorder": 4}
 
 
-@drawn
+@course_style
 def mesh(
     run: Run, shape: tuple[int, int], marked: Sequence[int] = (), caption: str = ""
 ) -> Picture:
@@ -31,7 +31,7 @@ def mesh(
     >>> draw.mesh(run, (2, 3), caption="Each rank talks in its row and in its column.")
     """
     rows, columns = shape
-    smaller, called = style.subgroups(run.trace), _calls(run)
+    smaller, called = style.subgroups(run.trace), _count_calls(run)
     names = {n: f"{ranks}: {called[n]}" for n, (_, ranks) in smaller.items() if n in called}
     words = "\n".join([f"{rows} rows of {columns} ranks", *names.values()])
     words += f"\nmarked: {', '.join(map(str, marked))}" if marked else ""
@@ -58,7 +58,7 @@ def mesh(
     return picture
 
 
-def _calls(run: Run) -> dict[str, str]:
+def _count_calls(run: Run) -> dict[str, str]:
     """By group, what was called in it: ``all_reduce``, or ``broadcast, all_reduce × 2``."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for event in run.trace.by_rank:

@@ -60,7 +60,7 @@ class _Sheet:
         return inches / (style.WIDTH - 0.9) * (self.end - self.start)
 
 
-@style.drawn
+@style.course_style
 def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = None) -> Picture:
     """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
 
@@ -122,14 +122,11 @@ def _draw_spans(sheet: _Sheet) -> None:
 
 def _draw_calls(sheet: _Sheet) -> None:
     """Where a host called, and from there to where its stream began."""
-    calls = [
-        (box.event.called, box.event.rank - 0.46, box)
-        for box in sheet.places.values()
-        if box.event.called is not None
-    ]
-    ties = [[(at, y), (box.left, box.top)] for at, y, box in calls]
+    calls = [box for box in sheet.places.values() if box.event.called is not None]
+    marks = [(box.event.called or 0.0, box.event.rank - 0.46) for box in calls]
+    ties = [[mark, (box.left, box.top)] for mark, box in zip(marks, calls, strict=True)]
     sheet.axes.add_collection(LineCollection(ties, color=FAINT, linewidth=0.6, zorder=1.5))
-    sheet.axes.plot([at for at, _, _ in calls], [y for _, y, _ in calls], zorder=4, **_CALLS)
+    sheet.axes.plot(*zip(*marks, strict=True), zorder=4, **_CALLS)
 
 
 def _draw_boxes(sheet: _Sheet) -> None:
@@ -230,12 +227,9 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
 
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
-    kinds = {style.kind(box.event) for box in sheet.places.values()}
-    keys: list[Artist] = [
-        Patch(facecolor=color, edgecolor=INK, label=name)
-        for name, color in style.KINDS.items()
-        if name in kinds
-    ]
+    kinds, keys = {style.kind(box.event) for box in sheet.places.values()}, list[Artist]()
+    for name in (name for name in style.KINDS if name in kinds):
+        keys.append(Patch(facecolor=style.KINDS[name], edgecolor=INK, label=name))
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.gpus:
@@ -244,11 +238,8 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
         label = named[0] if len(named) == 1 else "a span, with its name"
         keys.append(Patch(facecolor=style.COMPUTE, alpha=0.3, edgecolor=FAINT, label=label))
     spoken = {box.event.group for box in sheet.places.values()}
-    keys += [
-        Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)
-        for name, (color, ranks) in sheet.groups.items()
-        if name in spoken
-    ]
+    for color, ranks in (look for name, look in sheet.groups.items() if name in spoken):
+        keys.append(Line2D([], [], color=color, linewidth=0, marker="o", label=ranks))
     if keys:
         ncols = min(6, len(keys))
         picture.legend(handles=keys, loc="outside upper left", ncols=ncols, frameon=False)
@@ -265,15 +256,14 @@ def _words(run: Run) -> str:
     }
     if run.backend == "simulated":
         places = boxes(run.trace)
+        tell = lambda at: "" if at is None else f"{at * scale:.6g}"  # noqa: E731
         if any(e.called is not None for e in run.trace.events):
             columns["stream"] = lambda e: e.stream or ""
-            columns[f"called, {unit}"] = lambda e: f"{(e.called or 0.0) * scale:.6g}"
-        columns |= {
-            f"issued, {unit}": lambda e: f"{e.issued * scale:.6g}",
-            "completed": lambda e: "" if e.completed is None else f"{e.completed * scale:.6g}",
-            "waiting": lambda e: f"{(places[id(e)].waited_until - e.issued) * scale:.6g}",
-        }
-    rows = [[tell(e) for tell in columns.values()] for e in run.trace.by_rank]
+            columns[f"called, {unit}"] = lambda e: tell(e.called or 0.0)
+        columns[f"issued, {unit}"] = lambda e: tell(e.issued)
+        columns["completed"] = lambda e: tell(e.completed)
+        columns["waiting"] = lambda e: tell(places[id(e)].waited_until - e.issued)
+    rows = [[text(e) for text in columns.values()] for e in run.trace.by_rank]
     heading = f"{run.world_size} rank{'s' * (run.world_size != 1)}, {run.backend}"
     return "\n".join([heading, style.table(list(columns), rows), *_other_facts(run.trace)])
 

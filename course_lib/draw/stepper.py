@@ -110,14 +110,14 @@ def _facts(run: Run) -> Iterator[Fact]:
     """Of a message, its send begins and its recv is done."""
     for event in run.trace.events:
         if not event.is_send and event.completed is not None:
-            yield Fact(event.completed, False, f"{_said(event)} is done", event.rank)
+            yield Fact(event.completed, False, f"{_say_event(event)} is done", event.rank)
         if not event.is_recv:
-            yield Fact(event.issued, True, f"{_said(event)} begins", event.rank)
+            yield Fact(event.issued, True, f"{_say_event(event)} begins", event.rank)
     for span in run.trace.spans:
         yield Fact(span.start, True, f"{span.name} begins", span.rank)
 
 
-def _said(event: Event) -> str:
+def _say_event(event: Event) -> str:
     way = f" {'to' if event.is_send else 'from'} rank {event.peer}"
     much = f" of {size(event.nbytes)}" if event.nbytes else ""
     return event.name + much + way * (not event.is_collective)

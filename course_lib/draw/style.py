@@ -53,7 +53,7 @@ _STYLE: dict[Any, Any] = {
 }
 # Decorates whatever draws. It begins with matplotlib's defaults, because a reader's own style (a
 # dark one, say) must not leak in.
-drawn = matplotlib.style.context(["default", _STYLE])
+course_style = matplotlib.style.context(["default", _STYLE])
 CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}  # where a text stands at its place
 
 
@@ -141,16 +141,14 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, numbers to the right, words to the left."""
-    columns = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    number = [all(c[:1].isdigit() or not c for c in column[1:]) for column in columns]
-    lines = [
-        "  ".join(
-            c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, number, strict=True)
-        )
-        for row in zip(*columns, strict=True)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    columns = [_align(column) for column in zip(header, *rows, strict=True)]
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _align(column: Sequence[str]) -> list[str]:
+    """A heading and its cells, all as long as the longest."""
+    width, is_number = max(map(len, column)), all(c[:1].isdigit() or not c for c in column[1:])
+    return [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
 
 
 def rank_ticks(axes: Axes, world_size: int) -> None:

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from course_lib.recording.log import nameless_file
 
@@ -64,15 +65,12 @@ class ForkServer:
         self._complaints = os.fdopen(nameless_file("complaints"), errors="replace")
         path = os.pathsep.join([_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", __file__, str(theirs.fileno()), worker],
-                env={**environ, "PYTHONPATH": path},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._complaints,
-                start_new_session=True,
-            )
+            command = [sys.executable, "-P", __file__, str(theirs.fileno()), worker]
+            none = subprocess.DEVNULL
+            files = {"stdin": none, "stdout": none, "stderr": self._complaints}
+            kept: dict[str, Any] = {**files, "pass_fds": [theirs.fileno()]}
+            environ = {**environ, "PYTHONPATH": path}
+            self._process = subprocess.Popen(command, env=environ, start_new_session=True, **kept)
 
     def open_world(self) -> socket.socket:
         """A socket on which ranks can be asked for; shutting it down ends them all."""
@@ -118,7 +116,7 @@ class Loop:
         self.open = True
         self.ranks: dict[int, socket.socket] = {}  # process id → its world's socket
         self.selector = selectors.DefaultSelector()
-        self._watch(control, self._new_world)
+        self._watch(control, self._open_world)
 
     def _watch(self, file: socket.socket | int, react: Callable[[], None]) -> None:
         self.selector.register(file, selectors.EVENT_READ, react)
@@ -131,45 +129,45 @@ class Loop:
             for key, _ in sorted(events, key=lambda event: event[0].fileobj is self.control):
                 key.data()
         for pid in self.ranks:
-            end(pid)
+            end_rank(pid)
         self.ranks.clear()
         self._end_strays()
 
-    def _new_world(self) -> None:
+    def _open_world(self) -> None:
         names, fds, _, _ = socket.recv_fds(self.control, _MOST_NAMES, 1)
         if not names:
             self.open = False
             return
         import_modules(names.decode().split())
         world = socket.socket(fileno=fds[0])
-        self._watch(world, partial(self._new_rank, world))
+        self._watch(world, partial(self._start_rank, world))
 
-    def _new_rank(self, world: socket.socket) -> None:
+    def _start_rank(self, world: socket.socket) -> None:
         try:
             data, fds, _, _ = socket.recv_fds(world, 1, FDS_PER_RANK)
         except ConnectionResetError:
             data, fds = b"", []
         if not data:
-            self._end(world)
+            self._end_world(world)
             return
         pid = fork_rank(data[0], fds, self.worker)
         for fd in fds:
             os.close(fd)
         self.ranks[pid] = world
         death = os.pidfd_open(pid)
-        self._watch(death, partial(self._died, pid, death))
+        self._watch(death, partial(self._reap, pid, death))
         tell(world, ("pid", pid))
 
-    def _end(self, world: socket.socket) -> None:
+    def _end_world(self, world: socket.socket) -> None:
         self.selector.unregister(world)
         world.close()
         for pid in [pid for pid, its_world in self.ranks.items() if its_world is world]:
             kill_group(pid)
 
-    def _died(self, pid: int, death: int) -> None:
+    def _reap(self, pid: int, death: int) -> None:
         self.selector.unregister(death)
         os.close(death)
-        code = end(pid)
+        code = end_rank(pid)
         world = self.ranks.pop(pid)
         self._end_strays()
         tell(world, ("exit", pid, code))
@@ -179,7 +177,7 @@ class Loop:
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while strays := {*map(int, children.read_text().split())} - self.ranks.keys():
             for pid in strays:
-                end(pid)
+                end_rank(pid)
 
 
 def tell(world: socket.socket, message: tuple) -> None:
@@ -204,7 +202,7 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def end(pid: int) -> int:
+def end_rank(pid: int) -> int:
     """Kill a child and its group, reap it, and remove what it has left in files; returns its exit
     code, or minus its signal.
     """

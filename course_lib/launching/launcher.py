@@ -63,13 +63,13 @@ def run(
     plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
     with Interrupts() as interrupts:
-        world = standby.ready_or_new(plan)
+        world = standby.take_world(plan)
         try:
             with interrupts.allowed():
                 world.wait_until_ready(deadline)
                 return world.work(call, deadline, record)
         finally:
-            standby.done(world)
+            standby.replace(world)
 
 
 class Interrupts:
@@ -88,7 +88,7 @@ class Interrupts:
         here = threading.current_thread() is threading.main_thread()
         self._usual: Any = usual if here and callable(usual) else None
         if self._usual:
-            signal.signal(signal.SIGINT, self._heard)
+            signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, _kind: Any, error: BaseException | None, _traceback: Any) -> None:
@@ -103,12 +103,12 @@ class Interrupts:
         self._allowed = True
         try:
             if self._kept:
-                self._heard(signal.SIGINT, None)
+                self._handle(signal.SIGINT, None)
             yield
         finally:
             self._allowed = False
 
-    def _heard(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: Any) -> None:
         self._kept = not self._allowed
         if self._allowed:
             self._allowed = False  # nobody stops the clearing away that follows

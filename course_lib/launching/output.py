@@ -52,8 +52,7 @@ class RankOutput:
         new = self._add([self._rest] if self._rest else [])
         self._rest = b""
         if self._total > self._kept:
-            notice = f"… {MOST:,} of {self._total:,} bytes shown"
-            new += self._add([notice.encode()])
+            new += self._add([f"… {MOST:,} of {self._total:,} bytes shown".encode()])
             self._total = self._kept
         return new
 

@@ -26,7 +26,7 @@ class Standby:
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
 
-    def ready_or_new(self, plan: Plan) -> World:
+    def take_world(self, plan: Plan) -> World:
         """The world that stands by if it is one for this plan, else a new one."""
         with self._lock:
             ready, self.ready = self.ready, None
@@ -54,7 +54,7 @@ class Standby:
             self._server.kill()
         self._server = None
 
-    def done(self, world: World) -> None:
+    def replace(self, world: World) -> None:
         """End a world, and start the next one like it in the background."""
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = plan.standby > 0 and plan.init and plan.backend == "gloo"

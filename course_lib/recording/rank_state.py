@@ -67,28 +67,28 @@ class RankState:
         """The last that it has made."""
         return next(reversed(self.events), None)
 
-    def unmet(self, *calls: Event | None) -> str:
+    def say_unmet(self, *calls: Event | None) -> str:
         """Who has not made which of these calls of its, in words, and how many they have made, as
         far as something is known of them; "" where all have.
         """
         for call in filter(None, calls):
-            if ranks := self.matcher.missing(call):
+            if ranks := self.matcher.find_missing(call):
                 history = self.matcher.history(call.group)
                 known = [r for r in (self.number, *ranks) if history.calls.get(r)]
-                made = history.made(known) if call.is_collective else []
+                made = history.tell_counts(known) if call.is_collective else []
                 unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
                 return ". ".join([unmet, *made]).rstrip(".")
         return ""
 
-    def hazard(self) -> Hazard | None:
+    def find_hazard(self) -> Hazard | None:
         """Of a rank that has ended well: a Work that nobody waited for, or not in time."""
         for event in self.unwaited.values():
             return hazard.unwaited(event)
         return hazard.still_filled(*self.overlap) if self.overlap else None
 
-    def awaited(self) -> dict[int, Event | None]:
+    def find_awaited(self) -> dict[int, Event | None]:
         """Who had not made the call that it gave up last, and that call where it came later."""
-        return self.matcher.late(*self._gave_up) if self._gave_up else {}
+        return self.matcher.find_late(*self._gave_up) if self._gave_up else {}
 
     @property
     def gave_up_at(self) -> float:
@@ -136,7 +136,7 @@ class RankState:
         self.matcher.add(event)
 
     def _read_shares(self, seq: int, what: str) -> None:
-        self.matcher.shares(self.events[seq], what)
+        self.matcher.note_shared(self.events[seq], what)
 
     def _read_overlaps(self, seq: int, first: int) -> None:
         if self.overlap is None and self.events[first]:
@@ -157,7 +157,7 @@ class RankState:
         self.in_flight.pop(seq, None)
         if event.is_recv and event.peer is None and source is not None:
             _set(event, "peer", source)
-            self.matcher.found_source(event)
+            self.matcher.settle_source(event)
         if waited:
             self._read_taken(seq)
         if event.op == "barrier":  # gloo's ends when all that the group called before it is done
@@ -173,14 +173,14 @@ class RankState:
             self.blocked_in = None
 
     def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
-        event = self._gone_on(seq)
+        event = self._leave_call(seq)
         self._gave_up = event, at
         self.matcher.give_up(event)
 
     def _read_refused(self, seq: int) -> None:
-        self.matcher.withdraw(self._gone_on(seq))
+        self.matcher.withdraw(self._leave_call(seq))
 
-    def _gone_on(self, seq: int) -> Event:
+    def _leave_call(self, seq: int) -> Event:
         """The call; the rank has come out of it by an exception."""
         event = self.events[seq]
         _set(event, "waited", True)

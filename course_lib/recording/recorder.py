@@ -115,8 +115,8 @@ class Recorder(context.Context):
         if dist.get_backend(group) == "nccl":
             self._on_nccl = True
         self._log.append("group", name, ranks)
-        group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
-        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+        group.register_pre_hook(_HOOK, functools.partial(self._pre_hook, name, ranks))
+        group.register_post_hook(_HOOK, functools.partial(self._post_hook, ranks))
         self._watched.append(group)
 
     def unwatch(self) -> None:
@@ -131,11 +131,11 @@ class Recorder(context.Context):
         again = f"#{self._worlds}" if self._worlds > 1 else ""
         return group.group_name + again
 
-    def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+    def _pre_hook(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
         peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
         call, writes = current_call, args.output_tensors
-        call.seq = self.issued(
-            _op(args.name), group, peer, args.input_tensors, writes, args.async_op
+        call.seq = self.write_call(
+            _op_of_hook(args.name), group, peer, args.input_tensors, writes, args.async_op
         )
         if call.is_async and writes and not call.by_user:
             call.memory = layout.memory_of(writes[0])
@@ -161,25 +161,25 @@ class Recorder(context.Context):
         if call.is_async and call.by_user:
             self._filling[call.seq] = [layout.span_of(t) for t in fills]
 
-    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
+    def _post_hook(self, ranks: tuple[int, ...], args: Any) -> None:
         call, work = current_call, args.work
         op, seq, call.seq = call.op, call.seq, -1
         if work is None or (self._on_nccl and not call.is_async):
-            self.completed(seq)
+            self.write_completed(seq)
             return
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             key = None if call.by_user else id(work)
             try:
                 self._futures[seq] = future = _get_future(work)
-                future.then(functools.partial(self._done, seq, key))
+                future.then(functools.partial(self._write_done, seq, key))
             except RuntimeError:  # some of gloo's have no future: only who waits can tell
                 if not call.by_user:  # else they wait for the Work itself
                     self._unheard[call.memory] = seq
 
     # -- writing ------------------------------------------------------------------------------
 
-    def issued(
+    def write_call(
         self,
         op: str,
         group: str,
@@ -191,8 +191,8 @@ class Recorder(context.Context):
     ) -> int:
         """Write down a call that begins now, before anybody could die of it; returns its number."""
         call = current_call
-        caller, function = _caller()
-        line = self._line(caller)
+        caller, function = _find_caller()
+        line = self._number_line(caller)
         call.op, call.by_user = op, (by_user := line >= 0)
         # the hooks of send and recv say that they are, all the same
         call.is_async = is_async = is_async and function not in ("send", "recv")
@@ -224,10 +224,10 @@ class Recorder(context.Context):
         if shared:
             self._log.append("shares", seq, shared)
         if thread != self._main:
-            self._called_in(thread, self._threads[group], seq, line)
+            self._note_thread(thread, self._threads[group], seq, line)
         return seq
 
-    def _called_in(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
+    def _note_thread(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
         """Another thread than the main one has called, after those ``before`` in its group. Whoever
         comes back after another one calls at the same time as that.
         """
@@ -236,11 +236,11 @@ class Recorder(context.Context):
         before.pop(thread, None)
         before[thread] = line
 
-    def refused(self, seq: int) -> None:
+    def write_refused(self, seq: int) -> None:
         """torch has raised an exception before it became an operation."""
         self._log.append("refused", seq)
 
-    def completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
+    def write_completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
         """The call is done, and so is its operation, as far as one can know."""
         # on NCCL, wait() orders streams and returns at once
         at = None if self._on_nccl else self.now()
@@ -265,10 +265,10 @@ class Recorder(context.Context):
         """The number of the reader's line that led to a frame: in a thread in which none did, of
         the one that started it. −1 where there is none.
         """
-        line = self._line(find_frame(frame))
+        line = self._number_line(find_frame(frame))
         return line if line >= 0 else getattr(threading.current_thread(), "started_at", -1)
 
-    def _line(self, frame: FrameType | None) -> int:
+    def _number_line(self, frame: FrameType | None) -> int:
         """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
         if frame is None:
             return -1
@@ -287,10 +287,10 @@ class Recorder(context.Context):
 
     # -- how calls end ----------------------------------------------------------------------
 
-    def _done(self, seq: int, key: int | None, _future: Any) -> None:
+    def _write_done(self, seq: int, key: int | None, _future: Any) -> None:
         """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
         if self._futures.pop(seq, None) is not None:
-            self.completed(seq, waited=False)
+            self.write_completed(seq, waited=False)
         if key is not None:
             self._live.pop(key, None)
 
@@ -300,9 +300,9 @@ class Recorder(context.Context):
         """
         for seq, future in list(self._futures.items()):
             if future.done():
-                self._done(seq, None, future)
+                self._write_done(seq, None, future)
 
-    def gave_up(self, seq: int) -> None:
+    def write_gave_up(self, seq: int) -> None:
         """Somebody has waited for this call in vain: past its timeout, or its peer has gone."""
         self._log.append("gave_up", seq, self.now())
 
@@ -310,16 +310,16 @@ class Recorder(context.Context):
         """In place of ``wait()`` of a Work; if that never ends, the log says where it stood."""
         _, seq, is_async, ranks = self._live.get(id(work), (None, -1, False, ()))
         if is_async:  # else its own record says where
-            self._waiting_for(seq)
+            self._write_waiting(seq)
         try:
             result = method(work, *args, **kwargs)
         except RuntimeError:
             if seq >= 0:
-                self.gave_up(seq)
+                self.write_gave_up(seq)
             raise
         self._filling.pop(seq, None)
         if self._live.pop(id(work), None) is not None:
-            self.completed(seq, ranks[work._source_rank()] if ranks else None)
+            self.write_completed(seq, ranks[work._source_rank()] if ranks else None)
         return result
 
     def take(self, method: Callable, work: Any) -> Any:
@@ -341,7 +341,7 @@ class Recorder(context.Context):
                 self._promised[entry[1]] = future
         return future
 
-    def heard(self) -> None:
+    def take_done_futures(self) -> None:
         """Somebody has waited for a future, or asked one that is done. Which it came from nobody
         knows any more once ``then`` has made others of it: all that are done by now were waited
         for.
@@ -364,10 +364,10 @@ class Recorder(context.Context):
         found = [self._unheard.pop(layout.memory_of(tensor), -1) for tensor in plain]
         calls = [seq for seq in found if seq >= 0]
         for seq in calls:
-            self._waiting_for(seq)
+            self._write_waiting(seq)
         result = function(tensors)
         for seq in calls:
-            self.completed(seq)
+            self.write_completed(seq)
         return result
 
     @contextmanager
@@ -379,13 +379,13 @@ class Recorder(context.Context):
         finally:
             self._log.append("flag", what, False)
 
-    def _waiting_for(self, seq: int) -> None:
+    def _write_waiting(self, seq: int) -> None:
         """Somebody begins to wait for what a call writes."""
         if threading.get_ident() == self._main:
-            self._log.append("waiting", seq, self._line(find_frame(sys._getframe())))
+            self._log.append("waiting", seq, self._number_line(find_frame(sys._getframe())))
 
 
-def _caller() -> tuple[FrameType | None, str]:
+def _find_caller() -> tuple[FrameType | None, str]:
     """Who calls torch.distributed, and which function of it: three frames from here, or further."""
     frame: FrameType | None = sys._getframe(3)
     function = ""
@@ -397,7 +397,7 @@ def _caller() -> tuple[FrameType | None, str]:
 
 
 @functools.cache
-def _op(name: Any) -> str:
+def _op_of_hook(name: Any) -> str:
     return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from course_lib.diagnosis import deadlock
-from course_lib.diagnosis.failure import LateRank, who_left
+from course_lib.diagnosis.failure import LateRank, blame_who_left
 from course_lib.diagnosis.lines import among, call_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Hang, Wait
@@ -54,9 +54,9 @@ class DeadlockDetector:
             return None
         if misfit:
             return misfit
-        return self.error(blocked, returned) if self._all_wait(lost) else None
+        return self.error(blocked, returned) if self._ask_if_all_wait(lost) else None
 
-    def _all_wait(self, lost: Collection[int]) -> bool:
+    def _ask_if_all_wait(self, lost: Collection[int]) -> bool:
         """Whether those of them that stand in no call of Python's wait in one of C++."""
         silent = [rank for r in lost if not (rank := self._ranks[r]).blocked_in]
         if silent and not self._asked:
@@ -75,8 +75,8 @@ class DeadlockDetector:
             return None
         lines = {r: self._ranks[r].blocked_at for r in lost}
         groups, history = self._matcher.groups, self._matcher.history
-        error = deadlock.of_calls(blocked, lines, lost, returned, groups, history=history)
-        return who_left(error, [rank.outcome for rank in self._ranks if rank.outcome])
+        error = deadlock.from_calls(blocked, lines, lost, returned, groups, history=history)
+        return blame_who_left(error, [rank.outcome for rank in self._ranks if rank.outcome])
 
 
 # ---- those for whom others have waited too long --------------------------------------------------
@@ -84,21 +84,23 @@ class DeadlockDetector:
 
 def ask_who_is_late(ranks: Sequence[RankState]) -> None:
     """Have the ranks for which others have waited in vain say where they stand, while they do."""
-    for number in {number for rank in ranks for number in rank.awaited() if number < len(ranks)}:
-        if ranks[number].outcome is None and not ranks[number].blocked_in:
-            ranks[number].stack.ask()
+    numbers = {number for rank in ranks for number in rank.find_awaited()}
+    for rank in (rank for rank in ranks if rank.number in numbers):
+        if rank.outcome is None and not rank.blocked_in:
+            rank.stack.ask()
 
 
 def find_late(ranks: Sequence[RankState]) -> None:
     """Note in the outcome of each rank whose wait timed out for whom it had waited."""
     for rank in ranks:
         if rank.outcome and rank.outcome.timed_out:
-            awaited = rank.awaited().items()
+            awaited = rank.find_awaited().items()
             known = [(ranks[r], call) for r, call in awaited if r < len(ranks) and ranks[r].ready]
-            rank.outcome.late = [_late(other, call, rank.gave_up_at) for other, call in known]
+            at = rank.gave_up_at
+            rank.outcome.late = [_describe_late(other, call, at) for other, call in known]
 
 
-def _late(rank: RankState, call: Event | None, at: float) -> LateRank:
+def _describe_late(rank: RankState, call: Event | None, at: float) -> LateRank:
     """What a rank did when others gave up this call, which it may have made later."""
     after = call.issued - at if call else None
     if call is None and rank.returned:
@@ -123,7 +125,7 @@ def hang_error(running: Sequence[RankState], timeout: float) -> Hang:
     for rank in running:
         path, event = rank.stack.lines, rank.blocked_in
         doing = "was running" if rank.stack.text else "did not answer: it may be stopped"
-        if unmet := rank.unmet(*rank.in_flight.values()):
+        if unmet := rank.say_unmet(*rank.in_flight.values()):
             doing += f", and {unmet}"
         wait = Wait(rank.number, "", path[-1] if path else None)
         if event is not None:

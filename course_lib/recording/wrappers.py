@@ -31,7 +31,7 @@ from course_lib.collectives import OP_OF_METHOD
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.recording import recorder
 from course_lib.recording.recorder import Recorder
-from course_lib.rendezvous import formed_already
+from course_lib.rendezvous import already_formed_text
 
 formed: Any = None  # the group that run() has formed
 # What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
@@ -45,15 +45,15 @@ def install() -> None:
     _wrap(dist.Work, Recorder.wait, "wait")
     _wrap(dist.Work, Recorder.take, "is_completed")
     _wrap(dist.Work, Recorder.take_future, "get_future")
-    _wrap(torch._C.Future, _future_wait, "wait")
-    _wrap(torch._C.Future, _future_asked, "done")  # a callback asks for the value
-    _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(torch._C.Future, _wait_for_future, "wait")
+    _wrap(torch._C.Future, _ask_future, "done")  # a callback asks for the value
+    _wrap(dist.ProcessGroup, _call_monitored_barrier, "monitored_barrier")
     _wrap(threading.Thread, _start_thread, "start")
     _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for replace, wrapper, name in (
-        (_replace, _init, "init_process_group"),
-        (_wrap, _new_group, "new_group"),
+        (_replace, _wrap_init, "init_process_group"),
+        (_wrap, _make_group, "new_group"),
     ):
         original = getattr(c10d, name)
         for module in torchs:  # whoever has imported it by its name
@@ -114,7 +114,7 @@ def _wrap_operation(method: Callable) -> Callable:
             return method(self, *args, **kwargs)
         except BaseException as error:
             if call.seq >= 0 and recorder.active_recorder is not None:
-                recorder.active_recorder.refused(call.seq)
+                recorder.active_recorder.write_refused(call.seq)
             if is_message and _NO_PAIR.search(str(error)):
                 itself = f"rank {dist.get_rank()} cannot {method.__name__} to or from itself"
                 raise RuntimeError(f"{itself}: there is no such connection, copy") from None
@@ -125,10 +125,10 @@ def _wrap_operation(method: Callable) -> Callable:
     return operation
 
 
-def _init(function: Callable) -> Callable:
+def _wrap_init(function: Callable) -> Callable:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         if formed is not None and dist.group.WORLD is formed:
-            raise ValueError(formed_already("run()"))
+            raise ValueError(already_formed_text("run()"))
         active = recorder.active_recorder
         if active is None:
             return function(*args, **kwargs)
@@ -139,7 +139,7 @@ def _init(function: Callable) -> Callable:
     return init_process_group
 
 
-def _new_group(
+def _make_group(
     active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     if not dist.is_initialized():
@@ -150,29 +150,29 @@ def _new_group(
         world = active.name_of(dist.group.WORLD)
         members = ranks if isinstance(ranks, Sequence) else ()
         shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
-        seq = active.issued("new_group", world, None, (), (), False, shape)
+        seq = active.write_call("new_group", world, None, (), (), False, shape)
         try:
             made = function(ranks, *args, **kwargs)
         except BaseException as error:
             waited_in_vain = RankOutcome.of_exception(0, 0.0, error).timed_out
-            (active.gave_up if waited_in_vain else active.refused)(seq)
+            (active.write_gave_up if waited_in_vain else active.write_refused)(seq)
             raise
-        active.completed(seq)
+        active.write_completed(seq)
     active.watch(made)
     return made
 
 
-def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
+def _wait_for_future(active: Recorder, method: Callable, future: Any) -> Any:
     if not future.done():
         with active.waiting_in_cpp("in_future"):
             method(future)
-    active.heard()
+    active.take_done_futures()
     return method(future)
 
 
-def _future_asked(active: Recorder, method: Callable, future: Any) -> Any:
+def _ask_future(active: Recorder, method: Callable, future: Any) -> Any:
     answer = method(future)
-    active.heard()
+    active.take_done_futures()
     return answer
 
 
@@ -182,14 +182,14 @@ def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
     method(thread)
 
 
-def _monitored_barrier(
+def _call_monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
     """The hooks say nothing of it."""
-    seq = active.issued("monitored_barrier", active.name_of(group), None, (), (), False)
+    seq = active.write_call("monitored_barrier", active.name_of(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:
-        active.gave_up(seq)
+        active.write_gave_up(seq)
         raise
-    active.completed(seq)
+    active.write_completed(seq)

@@ -196,7 +196,7 @@ class NcclGroups(Groups):
                     if a.group != b.group:
                         where = lines.among(members, (one, other))
                         waits = [_wait_for(a, b, where), _wait_for(b, a, where)]
-                        return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
+                        return deadlock.from_waits(waits, (), len(ranks), _CROSSED)
         return None
 
     def advice(self, parked: list[Rank]) -> str:

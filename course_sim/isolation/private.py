@@ -278,7 +278,7 @@ def _init(original: Any) -> Any:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         rank = current()
         if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
-            raise ValueError(rendezvous.formed_already("simulate()"))
+            raise ValueError(rendezvous.already_formed_text("simulate()"))
         original(*args, **kwargs)
 
     return init_process_group

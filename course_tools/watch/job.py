@@ -176,7 +176,7 @@ class Job:
             return found
         if not failures:
             ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
-            return next(filter(None, (rank.hazard() for rank in ended)), None)
+            return next(filter(None, (rank.find_hazard() for rank in ended)), None)
         if self._left_as_one():
             return None
         find_late(self.ranks)
@@ -206,7 +206,7 @@ class Job:
         if not self.only_victims or any(outcome.late for outcome in self.failures):
             return []
         failed = (self.ranks[outcome.rank] for outcome in self.failures)
-        unmet = (rank.unmet(rank.last_call) for rank in failed)
+        unmet = (rank.say_unmet(rank.last_call) for rank in failed)
         return [f"{who}." for who in unmet if who][:1]
 
     def _unseen(self) -> Iterator[str]:

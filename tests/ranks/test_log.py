@@ -34,12 +34,12 @@ def test_a_call_is_written_down_with_each_field_in_its_place(monkeypatch):
     call = recorder.CurrentCall()
     call.tag, call.reduce_op = 7, "MAX"
     monkeypatch.setattr(recorder, "current_call", call)
-    monkeypatch.setattr(recorder, "_caller", lambda: (None, ""))
+    monkeypatch.setattr(recorder, "_find_caller", lambda: (None, ""))
     monkeypatch.setattr(recorder, "sharded_module", lambda frame: "layers.3")
     recording = recorder.Recorder(Writer(fd), "cpu")
     monkeypatch.setattr(recording, "now", lambda: 0.5)
     short, long = torch.ones(2, dtype=torch.int16), torch.ones(6, dtype=torch.int16)
-    recording.issued("reduce_scatter", "group", 3, [long[:2], long[2:]], [short], is_async=True)
+    recording.write_call("reduce_scatter", "group", 3, [long[:2], long[2:]], [short], is_async=True)
     (record,) = Reader(fd).read()
     os.close(fd)
     assert record[0] == "issued"
