@@ -52,10 +52,12 @@ def from_calls(
     history: Callable[[str], History] = lambda group: History(),
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
-    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
-    in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
-    wait in several groups, each wait says in which. ``advice`` is as in ``from_waits``.
-    ``history`` has, of a group, each rank's collectives in order.
+    Deadlock. If the ranks wait in several groups, each wait says in which.
+
+    ``blocked`` and ``lines`` have each rank's call and its line, ``on`` the ranks that it waits for
+    in vain. The ranks in ``returned`` will call nothing more. ``groups`` has the ranks of each
+    group, ``history`` tells of a group each rank's collectives in order, and ``advice`` is as in
+    ``from_waits``.
     """
     events = {r: blocked[r] for r in sorted(on)}
     where = among(groups, [event.group for event in events.values()])
@@ -75,8 +77,8 @@ def _find_near_miss(
     returned: Collection[int],
     where: Mapping[str, str],
 ) -> CourseError | None:
-    """Two calls that were meant for each other and differ in one word; ``where`` has words for
-    groups.
+    """The error for two calls that were meant for each other and differ in one word, if there are
+    such; ``where`` has the words for each group.
     """
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
@@ -122,27 +124,28 @@ def from_waits(
     parted: Sequence[str] = (),
 ) -> Deadlock:
     """The error for ranks that wait only for one another, or for ranks that have ``returned``.
-    ``advice`` is the way out, where there is a better one than the calls' names tell.
+
+    ``advice`` is the way out, if the caller knows a better one than the calls' names suggest;
+    ``parted`` are lines that say where the ranks went different ways.
     """
     waits = sorted(waits, key=lambda w: w.rank)
     gone = sorted({r for w in waits for r in w.on if r in returned})
     cycle = () if gone else _find_cycle(waits)
     rows: list[Row] = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
-    headline = _headline(waits, gone, world_size)
-    told = text(headline, rows, advice or _advise(waits, gone, cycle), parted)
+    advice = advice or _advise(waits, gone, cycle)
+    told = text(_headline(waits, gone, world_size), rows, advice, parted)
     return Deadlock(told, waits=waits, cycle=cycle)
 
 
 def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
     on = {w.rank: w.on for w in waits}
-    for start in sorted(on):
+    for rank in sorted(on):
         path: list[int] = []
-        rank: int | None = start
-        while rank is not None and rank not in path:
+        while rank in on and rank not in path:
             path.append(rank)
-            rank = next((r for r in on[rank] if r in on), None)
-        if rank is not None:
+            rank = next((r for r in on[rank] if r in on), -1)
+        if rank in path:
             cycle = path[path.index(rank) :]
             smallest = cycle.index(min(cycle))
             return tuple(cycle[smallest:] + cycle[:smallest])
@@ -150,6 +153,7 @@ def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
 
 
 def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> str:
+    """Who waits for whom; ``gone`` are the ranks that have returned, and are waited for."""
     who = ranks_text([w.rank for w in waits])
     verb = "waits" if len(waits) == 1 else "wait"
     if gone:
@@ -161,6 +165,7 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
 
 
 def _advise(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+    """The way out, as far as the names of the calls suggest one."""
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
         needed = ranks_text(set(first.on).intersection(gone))
@@ -187,6 +192,7 @@ _COUNTERPARTS = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send
 
 
 def _name_missing_counterpart(wait: Wait, waits: Mapping[int, Wait]) -> str:
+    """The advice if some wait for messages, others in collectives: which message is missing."""
     other = waits[next(rank for rank in wait.on if rank in waits)]
     return (
         f"rank {other.rank} has called no {_COUNTERPARTS[_call_name(wait)]} for rank {wait.rank}'s "
@@ -195,4 +201,5 @@ def _name_missing_counterpart(wait: Wait, waits: Mapping[int, Wait]) -> str:
 
 
 def _call_name(wait: Wait) -> str:
+    """``recv`` of a rank that waits in ``recv(src=1)``."""
     return wait.call.split("(")[0]

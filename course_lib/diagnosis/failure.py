@@ -45,12 +45,12 @@ _AT_ONCE = 1.0  # second: a timeout closes connections, and the other end may ra
 
 @dataclass
 class LateRank:
-    """One that had not made a call by the time when others gave it up."""
+    """A rank that had not made a call when others gave up waiting for it."""
 
     rank: int
-    did: str = ""  # instead: "stood at:", "waited in recv(src=1) at:", "had returned."
+    did: str = ""  # at that time: "stood at:", "waited in recv(src=1) at:", "had returned."
     lines: Sequence[Line] = ()  # where, outermost first
-    made_after: float | None = None  # it did come, so many seconds too late
+    made_after: float | None = None  # it made the call so many seconds too late; None: never
 
 
 @dataclass
@@ -75,7 +75,7 @@ class RankOutcome:
 
     @classmethod
     def of_exception(cls, rank: int, at: float, error: BaseException) -> Self:
-        """That of a rank whose function ended in an exception, ``sys.exit()`` too."""
+        """The outcome of a rank whose function ended in an exception, as ``sys.exit()`` does."""
         # one that was raised in another process has brought its lines along
         lines = getattr(error, "__lines__", None) or stack_lines(error.__traceback__)
         if isinstance(error, SystemExit):
@@ -91,7 +91,7 @@ class RankOutcome:
     def of_result(
         cls, rank: int, at: float, result: object, function: object, most: int = LARGEST
     ) -> Self:
-        """That of a rank whose function has returned; a failure if its result cannot travel."""
+        """The outcome of a rank whose function returned; a failure if the result cannot travel."""
         kind, code = type(result).__name__, getattr(function, "__code__", None)
         line = code and line_at(code.co_filename, code.co_firstlineno, code.co_name)
         try:
@@ -138,8 +138,10 @@ class RankOutcome:
 
 
 def root_cause(failures: Sequence[RankOutcome], more: Sequence[str] = ()) -> CourseError:
-    """The error for these failures, one at least: a rank's own comes before a timeout, and a
-    timeout before what it has caused, lost connections. ``more`` are lines that it ends with.
+    """The error for these failures, of which there is at least one.
+
+    A failure of a rank's own comes before a timeout, and a timeout before the lost connections that
+    it has caused. ``more`` are lines with which the error ends.
     """
     failed = sorted(failures, key=lambda s: (s.is_victim, s.lost_its_peer, s.at, s.rank))
     lost = min((s.at for s in failed if s.lost_its_peer), default=math.inf)
@@ -173,7 +175,7 @@ _NUMBER = re.compile(r"\d+")  # a rank's own, an address, a value
 
 
 def _are_alike(a: RankOutcome, b: RankOutcome) -> bool:
-    """Whether one sentence says it of both; ranks that died did so wherever they were."""
+    """Whether one sentence can tell of both failures; where a rank died makes no difference."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
     if a.timed_out and b.timed_out:  # whether gloo was sending or receiving says nothing
         return same and a.lines == b.lines
@@ -182,8 +184,8 @@ def _are_alike(a: RankOutcome, b: RankOutcome) -> bool:
 
 
 def _say_consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
-    """Whoever lost a peer fell because of that, and so did who waited for a rank that failed by
-    itself; an error of one's own may be another story.
+    """What became of the others. A rank that lost a peer fell because of that, and so did one that
+    waited in vain for a rank that failed by itself. Any other error may be another story.
     """
     fell = {s.rank for s in others if s.lost_its_peer or (s.timed_out and not first.is_victim)}
     for is_victim, what in ((True, "fell over because of it."), (False, "failed, too.")):
@@ -208,14 +210,14 @@ _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
 
 
 def _clean_message(outcome: RankOutcome) -> str:
-    """What its exception says, without what hides that."""
+    """What a rank's exception says, without what would hide that."""
     # the rest of what torch says then is a list of its backends
     message = outcome.message.split(". This could be because the operator doesn't exist")[0]
     return _INNER.sub(_keep_own_lines, message).strip()
 
 
 def _keep_own_lines(traceback: re.Match[str]) -> str:
-    """Of a traceback within a message, from another process or rank: the reader's lines alone."""
+    """The reader's lines alone of a traceback, from another process or rank, within a message."""
     frames = [(f, int(n), name) for f, n, name in _INNER_FRAME.findall(traceback[1])]
     return "".join(f"  {line}\n" for line in user_lines(frames))
 
@@ -244,8 +246,8 @@ _MOST_LATE = 8  # different places
 
 
 def say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
-    """Who had not made the call that others gave up, and where they were; alike ones are told of
-    together.
+    """Which ranks had not made the call that others gave up, and where they were. One sentence
+    tells of all that were at the same place.
     """
     alike: dict[tuple, list[LateRank]] = {}
     for one in late:  # those who came in the end may have come one after the other
@@ -296,7 +298,7 @@ _ADVICE = {
 
 
 def _say_how_it_ended(outcome: RankOutcome) -> tuple[str, str]:
-    """How it ended, and what may help."""
+    """How a rank left or died, and what may help."""
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:
         how = f"it called sys.exit({code})" if left else f"its process ended with exit code {code}"

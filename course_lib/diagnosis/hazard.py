@@ -1,4 +1,8 @@
-"""Hazard: the error for a call whose buffer was touched too early, or that nobody waited for."""
+"""Hazard: the error for a call whose buffer was touched too early, or that nobody waited for.
+
+Each function is named after the hazard that it makes an error for. Real ranks find only
+``still_filled`` and ``unwaited``; a simulation, which sees every access, finds all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ def _make(kind: str, event: Event, does: str, advice: str, *before: Row) -> Haza
 
 
 def written_before_wait(event: Event) -> Hazard:
-    """It still read the buffer when that was changed."""
+    """A rank changed a buffer that this send was still reading."""
     does = f"writes to a buffer that {call_text(event)} is still sending."
     advice = (
         "The receiver may get either value: wait for the Work before you write, or send a copy."
@@ -23,15 +27,15 @@ def written_before_wait(event: Event) -> Hazard:
 
 
 def read_before_wait(event: Event) -> Hazard:
-    """It had yet to fill the buffer when that was used."""
+    """A rank used a buffer that this call had yet to fill."""
     does = f"reads a buffer that {call_text(event)} has not filled yet."
     advice = "What it finds there is left to chance: wait for the Work before you read."
     return _make("read before wait", event, does, advice)
 
 
 def written_into(event: Event, twice: bool = False) -> Hazard:
-    """It had yet to fill the buffer when that was written to; or another message fills the same,
-    and then it is filled ``twice``.
+    """A rank wrote to a buffer that this call had yet to fill; or, if ``twice``, gave the same
+    buffer to another call that fills it.
     """
     does = f"writes to a buffer that {call_text(event)} is still filling."
     advice = "Whether it or what arrives comes last is left to chance: wait for the Work first."
@@ -42,14 +46,14 @@ def written_into(event: Event, twice: bool = False) -> Hazard:
 
 
 def still_filled(first: Event, second: Event) -> Hazard:
-    """Another collective was given memory that this one had yet to fill."""
+    """A rank gave ``second`` memory that the collective ``first`` had yet to fill."""
     does = f"gives {call_text(second)} a tensor that {call_text(first)} is still filling."
     advice = "Which is first is left to chance: wait for the Work, or use a tensor for each call."
     return _make("written before wait", second, does, advice, row(first))
 
 
 def received_into(send: Event, writer: Event) -> Hazard:
-    """Another call, ``writer``, fills the tensor which this one is still sending."""
+    """Another call, ``writer``, fills the tensor that this one is still sending."""
     does = f"fills a tensor that it has given to {call_text(send)} and not waited for."
     advice = (
         "torch forbids to change a tensor between isend and its wait(), even where what comes is "
@@ -59,7 +63,7 @@ def received_into(send: Event, writer: Event) -> Hazard:
 
 
 def unwaited(event: Event) -> Hazard:
-    """Its Work went to the reader's code and was never waited for."""
+    """The Work of this call went to the reader's code, and nobody waited for it."""
     why = "Until wait() returns, nobody knows whether the data has moved"
     if event.called is not None:  # on a modelled GPU
         why = "wait() makes the current stream wait for the data; without it, nothing does"
