@@ -4,13 +4,12 @@
         │                           │
         └────── world's socket ─────┘      one per world
 
-It imports torch once, later what ranks had to import, and else only forks: no autograd, no CUDA, no
-threads of its own, so its children start in milliseconds and in a clean state (a fork of the
-notebook itself would hang after the first large operator). A world lives exactly as long as its
-socket: when the notebook closes it, or dies, the world's ranks and everything that they started are
-killed. That is why it is not the one of ``multiprocessing``, which starts four ranks as fast,
-within the noise, and does not end them: when the notebook is killed, its ranks and what they have
-started live on.
+It imports torch once, and later what ranks had to import. Otherwise it only forks: it has no
+autograd, no CUDA and no threads of its own, so its children start in milliseconds and in a clean
+state. (A fork of the notebook itself would hang after the first large operator.) A world lives
+exactly as long as its socket: when the notebook closes it, or dies, the world's ranks and
+everything that they have started are killed. The fork server of ``multiprocessing`` starts four
+ranks equally fast, but does not end them: they live on when the notebook is killed.
 
 The notebook sends the names of modules to import, and a world's socket. On that socket it sends a
 rank's number, as one byte, with the rank's file descriptors (control, output, log, stack, store,
@@ -54,12 +53,12 @@ _MOST_NAMES = 1 << 16  # bytes of names of modules
 class ForkServer:
     """The notebook's end.
 
-    Nobody waits for the process to come up. Requests lie in its socket until it reads them; if it
-    dies instead, the sockets of the worlds that were asked for close.
+    Nobody waits for the process to start. Requests lie in its socket until it reads them; if it
+    dies first, the sockets of the worlds that were asked for close.
     """
 
     def __init__(self, worker: str = WORKER, environ: Mapping[str, str] = os.environ) -> None:
-        # What ranks had to import, in their order: once for all ranks to come.
+        # What ranks had to import, in their order; it is imported once for all ranks to come.
         self.imports: dict[str, None] = {}
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._complaints = os.fdopen(nameless_file("complaints"), errors="replace")
@@ -83,7 +82,7 @@ class ForkServer:
         return here
 
     def last_complaint(self) -> str:
-        """The last line that it wrote on its standard error, in brackets; "" once it was killed."""
+        """The last line of its standard error, in brackets; "" once it was killed."""
         if self._complaints.closed:
             return ""
         self._complaints.seek(0)
@@ -94,11 +93,11 @@ class ForkServer:
         return self._process.poll() is not None
 
     def release(self) -> None:
-        """Give back this process's end of its socket: it ends when nobody holds that."""
+        """Close this process's end of its socket. It ends once no process holds that any more."""
         self._control.close()
 
     def kill(self) -> None:
-        """End one that has died, or does not answer and may never look at its socket."""
+        """End it although it may never look at its socket: it has died, or does not answer."""
         self._process.kill()
         self._process.wait()
         self.release()
@@ -109,7 +108,7 @@ class ForkServer:
 
 
 class Loop:
-    """New worlds, new ranks, dead ranks."""
+    """Starts ranks when a world's socket asks for them, and reaps those that have died."""
 
     def __init__(self, control: socket.socket, worker: str) -> None:
         self.control, self.worker = control, worker
@@ -124,7 +123,7 @@ class Loop:
     def serve(self) -> None:
         """Serve until the notebook's process is gone."""
         while self.open:
-            # A world's end goes first: to make the next one may take many imports.
+            # The end of a world goes first, because a new one may take many imports.
             events = self.selector.select()
             for key, _ in sorted(events, key=lambda event: event[0].fileobj is self.control):
                 key.data()
@@ -173,7 +172,7 @@ class Loop:
         tell(world, ("exit", pid, code))
 
     def _end_strays(self) -> None:
-        """Descendants that left their group come to us when their parent dies."""
+        """Kill descendants that left their group: they become our children once their parent dies."""
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while strays := {*map(int, children.read_text().split())} - self.ranks.keys():
             for pid in strays:
@@ -181,6 +180,7 @@ class Loop:
 
 
 def tell(world: socket.socket, message: tuple) -> None:
+    """Send a message to the notebook, if it still listens."""
     with contextlib.suppress(OSError):  # the notebook has closed it; its end is on the way
         world.send(pickle.dumps(message))
 
@@ -196,7 +196,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a child (alive, or not yet reaped) and every process that belongs to its group."""
+    """Kill a child, alive or not yet reaped, and every process of its group."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError):  # it has not made its group yet
             kill(pid, signal.SIGKILL)
@@ -213,8 +213,8 @@ def end_rank(pid: int) -> int:
 
 
 def scratch_folder(rank_pid: int) -> str:
-    """Where a rank's ``multiprocessing`` keeps its sockets. Ranks, and what they have started, end
-    by being killed, and then nobody tidies up but the fork server, which knows this name.
+    """Where a rank's ``multiprocessing`` keeps its sockets. The fork server has to know the name,
+    because ranks and what they have started are killed and cannot tidy up.
     """
     return os.path.join(os.environ.get("TMPDIR", "/tmp"), f"course_lib-{os.getuid()}-{rank_pid}")
 

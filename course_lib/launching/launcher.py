@@ -73,12 +73,12 @@ def run(
 
 
 class Interrupts:
-    """Holds back SIGINT where that has a handler and this thread is the one that gets it.
+    """Holds back SIGINT, if it has a handler in Python and this thread is the one that gets it.
 
     Python raises KeyboardInterrupt between any two instructions, even between the start of a
-    process and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, one is
-    kept until ``with interrupts.allowed()``, where all the waiting is done. After the first, more
-    of them are kept until the clearing away is over.
+    process and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, an
+    interrupt is kept until ``with interrupts.allowed()``, where all the waiting is done. After a
+    first interrupt, all others are kept until the world is cleared away.
     """
 
     _allowed = _kept = False
@@ -99,7 +99,7 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Let them come, the one that was kept first."""
+        """Let interrupts come, and first the one that was kept."""
         self._allowed = True
         try:
             if self._kept:
@@ -113,4 +113,4 @@ class Interrupts:
         if self._allowed:
             self._allowed = False  # nobody stops the clearing away that follows
             self._usual(number, frame)
-            self._allowed = True  # it was not meant to stop anything
+            self._allowed = True  # its handler has not raised, so nothing ends

@@ -15,7 +15,7 @@ from course_lib.recording.stack import Stack
 
 
 class RankProcess(RankState):
-    """What its log says of it, and the process; ``output`` is what that has printed."""
+    """A rank's process, and what its log says of it; ``output`` is what it has printed."""
 
     def __init__(
         self,
@@ -25,7 +25,9 @@ class RankProcess(RankState):
         world_socket: socket.socket,
         shared: Sequence[int],
     ) -> None:
-        """Have the fork server start it; ``files`` closes our ends of what it is given."""
+        """Have the fork server start it. ``shared`` are the files that all ranks are given;
+        ``files`` closes our ends of those that this one is given.
+        """
         self.control, its_control = socket.socketpair()
         output, its_output = os.pipe()
         with its_control, os.fdopen(its_output, "wb"):

@@ -1,7 +1,7 @@
-"""What happens inside a rank's process.
+"""What happens inside a rank's process: ``main`` is its whole life.
 
-It stays until it is killed, because a rank that exits early can cut off a message that another rank
-has not read yet.
+A rank stays until it is killed, because one that exits early can cut off a message that another
+rank has not read yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from course_lib.recording import recorder, wrappers
 from course_lib.recording.log import Writer
 from course_lib.user_code import name_cells
 
-# What ranks may share. The compiler starts processes of its own when it is imported.
+# What the fork server may import for all ranks: not the compiler, which starts processes of its own
+# when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)  # never: the notebook keeps the time
 LARGEST_RESULT = 1 << 28  # bytes
@@ -44,7 +45,7 @@ _hosted: list[dist.TCPStore] = []  # the store of a rank whose function forms th
 
 
 def prepare() -> None:
-    """In the fork server, before any rank."""
+    """Called in the fork server, before any rank is forked."""
     wrappers.install()
     builtins.input = sys.breakpointhook = lambda *_, **__: terminal.no_keyboard()
     for name in ("spawn", "start_processes"):

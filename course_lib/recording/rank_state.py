@@ -1,6 +1,10 @@
-"""What one rank's log tells of it: what it has issued and completed, and what it waits for.
+"""What one rank's log says of it: which calls it has issued and completed, what it waits for.
 
-A recorder wrote them, in a rank of ``run`` or in one of some other job: it makes no difference.
+    rank = RankState(0, CallMatcher(), Reader(fd).read, stack)
+    rank.read_log()                    again and again, while the rank runs
+    rank.events, rank.blocked_in, …    what is known by now
+
+The log's writer may be a rank of ``run`` or a process of any other job that is watched.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ _set = object.__setattr__  # an Event is frozen for those who read it; here it i
 
 
 class RankState:
-    """One rank's. Every call that its log tells of goes to the world's CallMatcher, once."""
+    """What is known of one rank. Every call in its log goes to the world's CallMatcher, once."""
 
     def __init__(
         self,
@@ -39,15 +43,15 @@ class RankState:
         self.events: list[Event] = []
         self.spans: list[Span] = []
         self.memory: Curve = []
-        self.has_threads = False  # the reader's code speaks from more than the main one
-        self.in_future = False  # somebody waits for a future
+        self.has_threads = False  # threads of the reader's other than the main one make calls
+        self.in_future = False  # it waits for a future
         self.forming = False  # it stands in init_process_group
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
-        self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
+        self.blocked_at: Line | None = None  # the line of that wait
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
-        self._gave_up: tuple[Event, float] | None = None  # the last call, and when
-        self.unwaited: dict[int, Event] = {}  # calls whose Work is the reader's to wait for
+        self._gave_up: tuple[Event, float] | None = None  # the last call that it gave up, and when
+        self.unwaited: dict[int, Event] = {}  # calls whose Work the reader's code has to wait for
         self.overlap: tuple[Event, Event] | None = None  # the second is given what the first fills
         self._lines: dict[int, Line] = {}
 
@@ -57,19 +61,19 @@ class RankState:
 
     @property
     def waits_for(self) -> Event | None:
-        """The call that it stands in; or else the oldest of those under way, for which C++ may
-        wait, as DDP does in ``backward``: see ``is_in_torch``.
+        """The call in which it stands; or the oldest one under way, for which C++ may wait, as DDP
+        does in ``backward``: see ``is_in_torch``.
         """
         return self.blocked_in or next(iter(self.in_flight.values()), None)
 
     @property
     def last_call(self) -> Event | None:
-        """The last that it has made."""
+        """The last call that it has made."""
         return next(reversed(self.events), None)
 
     def say_unmet(self, *calls: Event | None) -> str:
-        """Who has not made which of these calls of its, in words, and how many they have made, as
-        far as something is known of them; "" where all have.
+        """Names the ranks that have not made the matching call for the first of these calls that
+        lacks one, and how many calls they have made; "" if no rank is missing.
         """
         for call in filter(None, calls):
             if ranks := self.matcher.find_missing(call):
@@ -81,13 +85,17 @@ class RankState:
         return ""
 
     def find_hazard(self) -> Hazard | None:
-        """Of a rank that has ended well: a Work that nobody waited for, or not in time."""
+        """The error for a rank that has ended well, if a Work of its was never waited for, or too
+        late.
+        """
         for event in self.unwaited.values():
             return hazard.unwaited(event)
         return hazard.still_filled(*self.overlap) if self.overlap else None
 
     def find_awaited(self) -> dict[int, Event | None]:
-        """Who had not made the call that it gave up last, and that call where it came later."""
+        """The ranks that had not made the call that this one gave up last; with the call of those
+        that made it later.
+        """
         return self.matcher.find_late(*self._gave_up) if self._gave_up else {}
 
     @property
@@ -96,7 +104,7 @@ class RankState:
 
     @property
     def is_in_torch(self) -> bool:
-        """Whether it was inside torch when it was last asked for its stack."""
+        """Whether it was inside torch when it was last asked for its stack, or is in a future."""
         return self.in_future or self.stack.is_in_torch
 
     def progress(self) -> object:
@@ -104,7 +112,7 @@ class RankState:
         if self.blocked_in:
             return self.blocked_in.seq
         cpu = self.stack.cpu_seconds()
-        # what it takes to answer a signal, and threads of gloo that look around, is no computing
+        # to answer a signal is no computing, nor what gloo's threads do while they wait
         return len(self.events), object() if cpu is None else round(cpu, 1)
 
     # -- its log ------------------------------------------------------------------------------
@@ -143,7 +151,9 @@ class RankState:
             self.overlap = self.events[first], self.events[seq]
 
     def _read_threads(self, seq: int, line: int) -> None:
-        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        """Two threads use one group at once: the one that makes this call, and one that was started
+        at a line.
+        """
         event = self.events[seq]
         self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
 
@@ -160,7 +170,7 @@ class RankState:
             self.matcher.settle_source(event)
         if waited:
             self._read_taken(seq)
-        if event.op == "barrier":  # gloo's ends when all that the group called before it is done
+        if event.op == "barrier":  # it ends when all earlier calls of the group are done
             earlier = [e for e in self.unwaited.values() if e.seq < seq and e.is_collective]
             for done in (e for e in earlier if e.group == event.group):
                 self._read_taken(done.seq)
@@ -181,7 +191,7 @@ class RankState:
         self.matcher.withdraw(self._leave_call(seq))
 
     def _leave_call(self, seq: int) -> Event:
-        """The call; the rank has come out of it by an exception."""
+        """The rank has come out of this call by an exception; returns the call."""
         event = self.events[seq]
         _set(event, "waited", True)
         self.unwaited.pop(seq, None)

@@ -1,4 +1,4 @@
-"""What the recorder writes down of a call's tensors: dtypes, sizes, and where they lie."""
+"""What the recorder notes of a call's tensors: dtypes, sizes, and where they lie in memory."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def memory_of(tensor: torch.Tensor) -> int:
 
 
 def splits_of(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
-    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
-    that all_to_all_single was given for what it writes and what it reads.
+    """The fields ``called``, ``in_splits`` and ``out_splits`` of an Event; () if nothing is known.
+    ``rows`` are what all_to_all_single was given for its output and its input.
     """
     if op == "all_to_all":
         return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))

@@ -34,7 +34,7 @@ from course_lib.recording.recorder import Recorder
 from course_lib.rendezvous import already_formed_text
 
 formed: Any = None  # the group that run() has formed
-# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
+# What gloo says of a message to oneself: it has a pair for each other rank, and none for this one.
 _NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
@@ -56,7 +56,7 @@ def install() -> None:
         (_wrap, _make_group, "new_group"),
     ):
         original = getattr(c10d, name)
-        for module in torchs:  # whoever has imported it by its name
+        for module in torchs:  # several modules have imported it by its name
             if module.__dict__.get(name) is original:
                 replace(module, wrapper, name)
     os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
@@ -69,8 +69,8 @@ def _replace(owner: Any, wrapper: Callable, *names: str) -> None:
 
 
 def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
-    """Where somebody records, the wrapper is called in place of these, with the recorder and the
-    original before their arguments.
+    """While somebody records, have the wrapper called in place of these functions, with the
+    recorder and the original before their arguments.
     """
 
     def recorded(original: Callable) -> Callable:
@@ -85,7 +85,7 @@ def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
     _replace(owner, recorded, *names)
 
 
-_name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
+_name_of = functools.cache(operator.attrgetter("name"))  # a reduce op's; to ask for it takes long
 
 
 def _wrap_operation(method: Callable) -> Callable:
@@ -144,7 +144,7 @@ def _make_group(
 ) -> Any:
     if not dist.is_initialized():
         return function(ranks, *args, **kwargs)
-    if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
+    if kwargs.get("use_local_synchronization"):  # only members call it, and meet in the new group
         made = function(ranks, *args, **kwargs)
     else:
         world = active.name_of(dist.group.WORLD)
@@ -177,7 +177,7 @@ def _ask_future(active: Recorder, method: Callable, future: Any) -> Any:
 
 
 def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
-    """What it calls may come from no line of the reader's but the one that has started it."""
+    """Note the line that starts a thread: its own calls may come from no line of the reader's."""
     thread.started_at = active.line_here(sys._getframe())
     method(thread)
 
@@ -185,7 +185,7 @@ def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
 def _call_monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """The hooks say nothing of it."""
+    """A call of which the hooks say nothing."""
     seq = active.write_call("monitored_barrier", active.name_of(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
