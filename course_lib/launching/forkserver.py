@@ -172,7 +172,7 @@ class Loop:
         tell(world, ("exit", pid, code))
 
     def _end_strays(self) -> None:
-        """Kill descendants that left their group: they become our children once their parent dies."""
+        """Kill those who left a rank's group: they become our children once their parent dies."""
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         while strays := {*map(int, children.read_text().split())} - self.ranks.keys():
             for pid in strays:
