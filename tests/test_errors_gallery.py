@@ -16,7 +16,18 @@ TEXT = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 CHAPTERS = dict(re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
 TITLES = {name: re.findall(r"^### (.+)$", text, re.M) for name, text in CHAPTERS.items()}
 KINDS = {
-    "Mismatch": {"op", "shape", "dtype", "reduce op", "root", "peer", "tag", "group", "stride"},
+    "Mismatch": {
+        "op",
+        "shape",
+        "dtype",
+        "reduce op",
+        "root",
+        "peer",
+        "tag",
+        "group",
+        "stride",
+        "module",
+    },
     "Hazard": {"read before wait", "written before wait", "never waited for"},
 }
 

@@ -97,3 +97,10 @@ def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, mon
     names = ("lib/part.py", "alone.py", "library.py", "train.py", "own/lib/part.py")
     mine = [name for name in names if user_code.is_user_code(str(tmp_path / name))]
     assert mine == ["library.py", "train.py", "own/lib/part.py"]
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(monkeypatch):
+    monkeypatch.setattr(user_code, "shown", 3)
+    files = ("/home/me/job/ring/comm.py", "/home/me/job/tree/comm.py")
+    shown = [user_code.line_at(file, 3, "commit").where for file in files]
+    assert shown == ["job/ring/comm.py", "job/tree/comm.py"]

@@ -29,12 +29,6 @@ from course_sim.rank import Call, Rank
 from course_sim.records import Site, history, op_of
 from course_sim.scheduler import Scheduler
 
-_LEFT_ALONE = (  # gloo's words
-    "Rank {} successfully reached monitoredBarrier, but received errors while waiting for "
-    "send/recv from rank 0. Please check rank 0 logs for faulty rank.\n Original exception: \n"
-    "Connection closed by peer."
-)
-
 
 class Part(Call):
     """One rank's part in one call of its group."""
@@ -77,11 +71,12 @@ class Part(Call):
         try:
             super().wait(timeout)
         except RuntimeError:
-            if self.record.op.op == "monitored_barrier":
-                self.meeting.break_up(self.rank.scheduler)
+            self.meeting.broken = broken = self.record.op.op == "monitored_barrier"
+            for rank in [part.rank for part in self.met if broken and part.rank.waits is part]:
+                rank.scheduler.wake(rank, rank.scheduler.now)
             raise
         if self.meeting.broken:
-            raise RuntimeError(_LEFT_ALONE.format(self.me))
+            raise RuntimeError("in monitoredBarrier: Connection closed by peer, who gave it up")
 
     def wait_until_all_called(self) -> float:
         """Waits no longer than that; returns when the values would be there."""
@@ -111,18 +106,11 @@ class Meeting:
 
     def __init__(self) -> None:
         self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
-        self.complete = False  # whether all have called, and the values are there
+        # whether all have called, and the values are there; whether a rank has given it up
+        self.complete = self.broken = False
         self.end: float | None = None  # when everybody is done; None until all have called
         self.joined = 0  # how many of them have been posted
         self.eager: set[int] = set()  # who only waits until all have called
-        self.broken = False  # a rank has given it up, and the others' connections are closed
-
-    def break_up(self, scheduler: Scheduler) -> None:
-        """Those who wait in it go on now, and all who come later do not stay."""
-        self.broken = True
-        for part in self.parts.values():
-            if part.rank.waits is part:
-                scheduler.wake(part.rank, scheduler.now)
 
 
 def _nbytes(tensor: torch.Tensor) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from course_lib.diagnosis.lines import among, call_text
 from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Line
-from course_tools.watch.job import Job
+from course_tools.watch.job import Job, WatchedRank
 from course_tools.watch.job_folder import start_of
 
 
@@ -19,6 +19,9 @@ def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False
     kind, text = type(error).__name__, str(error)
     if isinstance(error, Blocked):
         ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
+        awaited = {job.ranks[r] for wait in error.waits for r in wait.on}
+        for rank in sorted((r for r in awaited if r.last_call), key=lambda r: r.number):
+            text += f"\nrank {rank.number} {_end_of(rank)}" * rank.returned
     elif isinstance(error, Mismatch):
         ranks, lines = list(error.ranks), list(error.lines)
     else:
@@ -41,6 +44,7 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     groups = among(job.matcher.groups, [call.group for call in calls])
     for rank in job.seen:
         if rank.outcome:
+            alike.setdefault(_end_of(rank), []).append(rank.number)
             continue
         call, path = rank.blocked_in, rank.stack.lines
         line = rank.blocked_at if call else next(reversed(path), None)
@@ -56,13 +60,19 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
     rows = [f"  {_ranges(those)} {_plural(what, those)}" for what, those in odd_first[:_MOST_ROWS]]
     if more := odd_first[_MOST_ROWS:]:
         rows.append(f"  … and {sum(len(those) for _, those in more)} more ranks")
-    if ended := [r.number for r in job.seen if r.outcome]:
-        rows.append(f"  {_ranges(ended)} {_plural('has ended', ended)}")
     if absent := [rank.number for rank in job.ranks if not rank.ready]:
         rows.append(f"  {_ranges(absent)} {_plural('has no log here', absent)}")
         rows.append(_SHARE)
     text = "\n".join([f"nothing was called for {seconds:g} s.", *rows])
     return _block("Waiting", text, ranks, lines, job, as_json)
+
+
+def _end_of(rank: WatchedRank) -> str:
+    """What there is to say of a rank that has ended."""
+    call = rank.last_call
+    return (
+        f"has ended, after {call_text(call)}   {call.line or ''}".rstrip() if call else "has ended"
+    )
 
 
 _MOST_ROWS = 16

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from course_lib import user_code
 from course_lib.trace import many_events
 from course_lib.user_code import claim_place
 from course_tools.watch import parent
@@ -58,7 +59,10 @@ def main(argv: Sequence[str]) -> int:
         parser().error("there is no RANK: start it with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
     if not options.is_module:
-        claim_place(os.path.abspath(options.words[0]))  # though it may be one of this library's own
+        script = os.path.abspath(options.words[0])
+        claim_place(script)  # though it may be one of this library's own
+        user_code.name_cells({script: os.path.basename(script)})
+    user_code.shown = 3
     if waiting := parent.fork():
         _stay(waiting, folder, number, options)
     rank.run(options.words, options.is_module, number, folder)

@@ -19,9 +19,9 @@
 #
 # In lesson 01 the curve of message times had two halves, one flat and one rising. However short a message is, some time passes before its first byte arrives: in the call, the operating system and the network. That is the **latency α**, in seconds. The rest grows with the size, because each byte keeps the link busy for a moment. That moment is **β**, in seconds per byte, the inverse of the link's **bandwidth** in bytes per second. A message of S bytes takes
 #
-# $$T(S) = \alpha + S\beta$$
+# $$T(S) = \alpha+S\beta$$
 #
-# in seconds (bytes times seconds per byte are seconds, too): the model of Hockney (1994). `simulate` is built on it. Give `simulate` a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, so that β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
+# seconds: the model of Hockney (1994). `simulate` is built on it. Give `simulate` a link slow enough for pen and paper: α = 1 s, and 2 bytes per second, so that β = 0.5 s/byte. Eight bytes take 1 + 8 · 0.5 = 5 s.
 #
 # **Predict.** 16 bytes are twice as many. How many seconds do they take?
 
@@ -273,12 +273,12 @@ draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
 #
 # ## Better than a star, and how good it can get
 #
-# The star's cost grows with n because one link carries everything. In a **binomial tree**, half of the ranks send their tensor to a partner, which adds it to its own. Then half of the partners send their sums to the other half, and so on. After ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree in reverse hands it out: $2\lceil\log_2 n\rceil\,(\alpha + S\beta)$ seconds.
+# The star's cost grows with n because one link carries everything. In a **binomial tree**, half of the ranks send their tensor to a partner, which adds it to its own. Then half of the partners send their sums to the other half, and so on. After ⌈log₂ n⌉ rounds rank 0 has the sum, and the same tree in reverse hands it out: $2\lceil\log_2n\rceil(\alpha+S\beta)$ seconds.
 #
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: $\frac{2(n-1)}{n}S\beta$ (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** In the one-port model, a tensor can reach at most twice as many ranks each round, which takes at least $\lceil\log_2 n\rceil\,\alpha$. Our model knows no such bound.
+# * **Latency.** In the one-port model, a tensor can reach at most twice as many ranks each round, which takes at least $\lceil\log_2n\rceil\,\alpha$. Our model knows no such bound.
 #
 # The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of several textbook algorithms (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 

@@ -145,7 +145,7 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
 #
 # There are 2(n−1) steps, n−1 in each half. In each step every link carries one message of S/n bytes, which takes α + S/n·β. All links work at once, so
 #
-# $$T = 2(n-1)\left(\alpha + \frac{S}{n}\beta\right)$$
+# $$T = 2(n-1)\left(\alpha+\frac{S}{n}\beta\right)$$
 #
 # (Thakur, Rabenseifner and Gropp, 2005, without the time for adding), with T and α in seconds, S in bytes and β in seconds per byte. In the modelled network α is 5 µs and 1/β is 25 GB/s. One megabyte on four ranks takes six steps of 5 + 10 µs, 90 µs in all, where the star takes 2(α + 3Sβ) = 250 µs. The simulated ring takes exactly that, as the cell asserts. Its timeline shows why it is fast: every link carries a message in every step, and no rank waits for a late neighbour.
 

@@ -108,7 +108,7 @@ draw.timeline(grid, caption="The two rows talk at the same time, and so do the t
 #
 # Take S = 2²⁰ bytes per rank, and let collectives run as rings over the links of lesson 03. Gathering everything takes n−1 steps in which each rank passes on a whole tensor:
 #
-# $$T = (n-1)(\alpha + S\beta)$$
+# $$T = (n-1)(\alpha+S\beta)$$
 #
 # An all_reduce in a group of g ranks takes what lesson 04 found, 2(g−1)·(α + S/g·β), with g in place of n. How many ranks the world has does not matter. For our grid, that is a row of three and then a column of two. The cell compares both formulas with the recorded times, to nine digits.
 
@@ -301,7 +301,7 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 #
 # With S bytes per rank, a block has S/n bytes, and n−1 of them leave the rank: (n−1)/n·S, less than one tensor. Gathering moves (n−1)·S. If in step d = 1 … n−1 every rank sends to the rank d places after it, then
 #
-# $$T = (n-1)\left(\alpha + \frac{S}{n}\beta\right) \text{ for all\_to\_all, and } T = (n-1)(\alpha + S\beta) \text{ for gathering everything}$$
+# $$T = (n-1)\left(\alpha+\frac{S}{n}\beta\right) \text{ for all\_to\_all, and } T = (n-1)(\alpha+S\beta) \text{ for gathering everything}$$
 #
 # (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 09](09_trees_at_scale.ipynb).)
 

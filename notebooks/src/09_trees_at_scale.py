@@ -81,7 +81,7 @@ draw.timeline(tree, caption="One megabyte, simulated: seven messages in three ro
 # %% [markdown] id="09-fe360b"
 # Each round carries the whole tensor, so the last rank has it after
 #
-# $$T = \lceil\log_2 n\rceil\,(\alpha + S\beta)$$
+# $$T = \lceil\log_2n\rceil(\alpha+S\beta)$$
 #
 # (Thakur, Rabenseifner and Gropp, 2005), with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. For any other n it is an upper bound: a rank sends its next message as soon as its last one has left, before that one has arrived.
 #
@@ -260,10 +260,10 @@ check(recursive_doubling)
 #
 # | | time |
 # |---|---|
-# | star | $2(\alpha + (n-1)S\beta)$ |
-# | doubling | $k(\alpha + S\beta)$, with k = log₂ n if n is a power of two, otherwise ⌊log₂ n⌋ + 2 |
-# | ring | $2(n-1)\left(\alpha + \frac{S}{n}\beta\right)$ |
-# | tree, up and down | $2\lceil\log_2 n\rceil\,(\alpha + S\beta)$ |
+# | star | $2(\alpha+(n-1)S\beta)$ |
+# | doubling | $k(\alpha+S\beta)$, with k = log₂ n if n is a power of two, otherwise ⌊log₂ n⌋ + 2 |
+# | ring | $2(n-1)\left(\alpha+\frac{S}{n}\beta\right)$ |
+# | tree, up and down | $2\lceil\log_2n\rceil(\alpha+S\beta)$ |
 #
 # The star looks too good for small S, because its latencies overlap: see the box above. A real one loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
@@ -385,7 +385,7 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # %% [markdown] id="09-d6f05c"
 # Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. That is the ring's bytes in fewer steps: $2\lceil\log_2 n\rceil\,\alpha + \frac{2(n-1)}{n}S\beta$. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling. The cell draws the map anew.
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. The bytes are the ring's, in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling..
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}

@@ -1,7 +1,7 @@
 # %% [markdown] id="11-32a11d"
 # # Read a hang like a sentence
 #
-# **Start broken jobs, hear what others say of them, find where replicas part, and write the test that kills the bug.**
+# **Start broken jobs, hear what tools say of them, find where replicas part, and write the test that kills the bug.**
 #
 # ![Nine wrong all_reduces, and how many of them each of five tests catches: the one that compares the function with itself catches none, the one with an oracle of its own six](../../figures/11_debugging.png)
 #
@@ -16,14 +16,14 @@
 #
 # ## The problem, small enough for hand calculation
 #
-# Two ranks, and the calls that each of them has made:
+# Two ranks, and the calls that each has made, with the elements of each tensor:
 #
 # ```text
 # rank 0:  all_reduce(4)  all_reduce(4)  broadcast(8)  …
 # rank 1:  all_reduce(4)  broadcast(8)   …
 # ```
 #
-# The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison is our *reference*: it is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
+# The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison, our *reference*, is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
 
 # %% id="11-1fe1f5"
 import io
@@ -59,12 +59,12 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 # %% [markdown] id="11-e0cc59"
 # ## Three jobs that stand still
 #
-# Soon come three scripts, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another: with gloo for 30 minutes, where nobody has set a timeout.
+# Three scripts follow, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another: with gloo for 30 minutes, where nobody has set a timeout.
 #
-# All three begin with the same lines. The first then has a cell of its own, and the others share one:
+# All three begin with the same lines:
 #
 # * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
-# * **batches.py** averages its gradients by hand, and has a batch less on rank 1, which goes on to the sum of the results.
+# * **batches.py** averages its gradients by hand, and rank 1 has a batch less. After its last batch it goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
 # `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.)
@@ -139,7 +139,7 @@ for name, (after, seconds) in heard.items():
 assert [seconds is None for _, seconds in heard.values()] == [True, False]
 
 # %% [markdown] id="11-a5a856"
-# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of victims: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show.
+# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of *victims*, ranks that wait for the one at fault: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show.
 #
 # ## The same jobs, watched
 #
@@ -175,9 +175,9 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
-# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both stand in the same line of the script, one in its forward pass, the other in backward. DDP itself makes the other calls before number 13: at its start, and for buffers and gradients.) In batches.py the lengths differ only because the *lines* do: rank 0 averages a gradient of a batch that rank 1 does not have. So compare the lines first. Where they differ, a call is missing on one rank, and what differs in the tensors follows from that.
+# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both calls come from the same line of the script, one in forward, the other in backward. The calls that the report counts before them are DDP's own: at its start, and for buffers and gradients.) In batches.py the lengths differ only because the *lines* do: rank 0 averages a gradient of a batch that rank 1 does not have. So compare the lines first. Where they differ, a call is missing on one rank, and what differs in the tensors follows from that.
 #
-# | | batches.py: calls that do not fit | loader.py | replicas that part | needs |
+# | | batches.py: calls that do not fit | loader.py | replicas that part (see below) | needs |
 # |---|---|---|---|---|
 # | torchrun | a C++ abort, and the traceback of the other rank | nothing for 30 minutes | nothing, exit code 0 | |
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | with DDP each rank dies of SIGSEGV as the model is wrapped | nothing | the same SIGSEGV | a variable |
@@ -193,14 +193,14 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
 #
 # incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. Whichever machine sees it first tells it, and ends the job. Afterwards `--read` compares the logs again, on any machine that sees the folder, or several: `--read FOLDER FOLDER`. The first cell below prints that.
+# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. The machine that sees the mistake first tells it, and ends the job. Afterwards `--read FOLDER` compares the logs again, on any machine that sees the folder. (It takes several folders, too.) The first cell below prints what it says.
 #
 # ```text
 # torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
 #     -m course_lib.watch --end --keep /shared/logs incident.py  # the other: --node-rank=1
 # ```
 #
-# Nobody has started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the two cells after it three gloo ranks write theirs while rank 2 has not made its second call; NCCL writes the file by itself, when a call has timed out.
+# Nobody has started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the next two cells three gloo ranks write their dumps while rank 2 has not made its second call. NCCL writes them by itself, when a call has timed out.
 
 # %% id="11-f85ad8"
 scripts["incident"] = begin + '''
@@ -396,7 +396,7 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
 #
 # So we judge tests as they judge code. The next cell names nine wrong all_reduces, which stand in `course_exercises/drivers/suspect.py`. After it come five tests. Each of them makes an input, calls what it is given, and asserts.
 #
-# **Predict.** Run the next cell, read what it prints, and then set your guess in it. A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
+# **Predict.** Run the next cell, read what it prints, set your guess in it, and run it again. A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
 
 # %% id="11-9bd783"
 print(*WRONG, sep="\n")
@@ -460,7 +460,7 @@ draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, un
 #
 # **Required · 11.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, whatever the dtype and the layout (a column of a matrix, too), and to change nothing else. Your test makes its own inputs. If the function is wrong, it raises AssertionError on some rank, and if it is right, it comes through. Returning False is no test: nobody looks at what a test returns.
+# **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, whatever the dtype and the layout (a column of a matrix, too), and to change nothing else. Your test makes its own inputs. If the function is wrong, your test raises AssertionError on some rank. If it is right, your test returns. Nobody looks at what it returns.
 #
 # *Core* has the nine wrong ones and five right ones, on two ranks and on three. One of the right ones adds from the last rank to the first, so random floats differ in their last bits. *Sturdy* has the right ones on one rank alone, where a test may return at once, and on four. A rank that raises while the others stand in a collective is a catch, and no deadlock.
 #
@@ -505,7 +505,7 @@ check(test_all_reduce)
 #
 # **Optional · 11.3 seconds_lost · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** `calls[k][r]` is when rank r entered the k-th collective. Return for each rank the seconds that all the others together have waited because of it. The clock is anybody's, so times may be negative. Only the last to come is waited for, by each of the others from its own entry on. If several come last together, the lowest of them counts. For no calls, return `[]`.
+# **Goal.** `calls[k][r]` is when rank r entered the k-th collective. Return for each rank the seconds that all the others together have waited because of it. Times may be negative, as on any clock. Only the last to come is waited for: each other rank waits from its own entry on. If several come last together, the lowest of them counts. For no calls, return `[]`.
 #
 # <details>
 # <summary>Hint: three ranks by hand</summary>
@@ -547,7 +547,7 @@ check(seconds_lost)
 # %% [markdown] id="11-414984"
 # ## Break it: an error on one rank
 #
-# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. Whoever compares *times* and *kinds* of ends finds the cause: a rank whose peer has gone is never the cause while another has raised something else.
+# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. To find the cause, compare *times* and *kinds* of ends: a rank whose peer has gone is never the cause while another has raised something else.
 
 # %% id="11-b7808b"
 def misspelt():
@@ -563,8 +563,8 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 #
 # * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07).
 # * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to stand outside of the script: `watch` imports torch before its first line.
-# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. Which call was missing it tells with `--read FOLDER`, after the job has ended (the folder of `--keep`).
-# * **Shrink it**, if it is the program. A wrong program that hangs on 512 ranks nearly always hangs on two. That is not so of cables, GPUs, disks and stragglers: those need the table above, on the 512. Play the function with `run` or `simulate`, where the same sentences come in two seconds.
+# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. After the job has ended, `--read FOLDER` tells which call was missing (the folder of `--keep`).
+# * **Shrink it**, if it is the program. A wrong program that hangs on 512 ranks nearly always hangs on two. That is not so of cables, GPUs, disks and stragglers: those need the table above, on the 512. Play the function with `run` or `simulate`: the same sentences come in two seconds.
 # * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
 #
@@ -583,7 +583,7 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # * ☑ write a test, and say which mistakes it would notice;
 # * ☑ name the rank for which the others wait.
 #
-# **Next:** [lesson 12](12_recovery.ipynb) kills jobs, and lets them go on with the same numbers. The lesson before this one was [lesson 10](10_mini_ddp.ipynb), on DistributedDataParallel by hand.
+# **Next:** [lesson 12](12_recovery.ipynb) kills jobs, and lets them go on with the same numbers. Before this came [lesson 10](10_mini_ddp.ipynb), DistributedDataParallel by hand.
 #
 # ## Sources
 #

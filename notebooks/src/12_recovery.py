@@ -16,20 +16,20 @@
 #
 # ## Failures are a rate
 #
-# For Llama 3 Meta has counted 419 unexpected interruptions in 54 days on 16,384 GPUs. That is one every three hours. Divided by GPUs, it is one in almost six years.
+# For Llama 3 Meta has counted 419 unexpected interruptions in 54 days on 16,384 GPUs. That is one every three hours; for each GPU it is one in almost six years.
 #
 # ## What a checkpoint has to hold
 #
-# Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer has momentum, and a scheduler makes the learning rate smaller with each step.
+# Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer momentum, and a scheduler lowers the learning rate at each step.
 #
-# A second job stops after step 9, in the middle of epoch 1. A third one is a new process: it takes over what the second has left. That is more than weights:
+# A second job stops after step 9, in the middle of epoch 1. A third one, a new process, takes over what the second has left. That is more than weights:
 #
 # * the **optimizer**'s state: momentum, or Adam's averages;
 # * the **scheduler**'s state: which learning rate comes next;
 # * the **position**: the epoch, for `set_epoch`, and how many batches of it have been used;
-# * the **generators**: dropout draws random numbers, on every rank its own ones. Samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's own, and a **GradScaler** has a state, too.
+# * the **generators**: dropout draws random numbers, each rank its own. Samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's own, and a **GradScaler** has a state, too.
 #
-# The next cells have the loop. `forget` names one thing that is not restored; `early` restores the generators earlier. `score` is the loss over all samples without dropout, so the curves are smooth. Except for the generators the state is the same on all ranks, so one rank can write the file.
+# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, else after it. `score` is the loss over all samples without dropout, so the curves are smooth. Except for the generators the state is the same on all ranks, so one rank can write the file.
 #
 # **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. After which of them does PyTorch raise an error? Write it into `guess`.
 
@@ -131,7 +131,7 @@ draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="With nothi
 #
 # An epoch has 6 batches, and a job that stops after 12 leaves the curve: our own loop has a mistake, and step 9 did not show it. `iter(loader)` draws a number from torch's generator, also if the sampler has its own. `train` restores the generators after it; with `early`, before it. In the middle of an epoch the saved job has already called `iter(loader)`: restore after it. At an epoch's end it has not: restore before.
 #
-# Loader workers get their seeds at `iter(loader)`. If samples draw in them, save two states: that of before the epoch's `iter(loader)`, and that of now. Restore the first, call `iter(loader)`, skip the used batches, restore the second. At an epoch's end the two are one.
+# Loader workers get their seeds at `iter(loader)`. If samples draw in them, save two states: the one before the epoch's `iter(loader)`, and the one now. Restore the first, call `iter(loader)`, skip the used batches, restore the second. At an epoch's end the two are one.
 #
 # ## Break it: a save that is killed
 #
@@ -180,7 +180,7 @@ draw.bars({"onto the path": found[0].count("lost"), "replaced": found[1].count("
 #
 # **Required · 12.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. Killed at any moment of `save`, also twice in a row, the next process's `load` returns the last state or the new one, whole. It returns None if nothing was ever saved. A file that is no checkpoint raises an error: after None the job would write over what could be mended.
+# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. A process may be killed at any moment of `save`, also twice in a row. Then `load` in the next process returns the last state or the new one, whole, or None if nothing was ever saved. For a file that is no checkpoint `load` raises an error: after None the job would write over what could be mended.
 #
 # **Budget:** a file gets its name only after its bytes are synced. Beside it lies at most one other file, and the next save clears what a killed one has left. *Sturdy* adds a full disk (an error, and the last state is still there), strange files, and others' files in the folder, even another checkpoint that is saved at the same time.
 #
@@ -238,7 +238,7 @@ check(Checkpoint)
 #
 # The reason is in lesson 10. In its first backward pass DDP uses a guess at the order of gradients; from the second on its buckets have another order. In a bucket of other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is one order, a + b.) The job that was killed had the new buckets at step 4. The one that goes on is in its first pass there.
 #
-# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them: as it is, after two passes that train nothing, and with `find_unused_parameters=True`. (Warm up *before* you restore the generators: dropout draws there, too.) [train.py](../../course_tools/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
+# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them, as it is, after two passes that train nothing, and with `find_unused_parameters=True`. (Warm up *before* you restore the generators: dropout draws there, too.) [train.py](../../course_tools/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
 
 # %% id="12-98fef2"
 def some_steps(first, last, model, optimizer, warm, unused):
@@ -285,7 +285,7 @@ for name, way in ways.items():
 # * It trains to step `until`, counted from the very first one. If `folder` has a checkpoint, it goes on from that.
 # * It returns this rank's own losses of the steps that it has made now.
 #
-# Losses and weights are compared, within 1e-5, with those of the same loop that nobody stops. DDP would change the last bits. Jobs return or are killed, in the middle of an epoch, at its end and after it. `weights_only=True` does not take numpy's state as it is: make its array a list.
+# Losses and weights are compared, within 1e-5, with those of the same loop that nobody stops. DDP would change the last bits. Jobs end anywhere in an epoch. `weights_only=True` does not take numpy's state as it is: make its array a list.
 #
 # <details>
 # <summary>Hint: when are the generators restored?</summary>
@@ -372,11 +372,11 @@ check(train_resumable)
 # %% [markdown] id="12-94050f"
 # ## A real job, killed while it saves
 #
-# `torchrun --max-restarts=3` starts **all** ranks again when one dies, healthy ones as well: these get SIGTERM at once, and SIGKILL if they are still there after 30 seconds. `TORCHELASTIC_RESTART_COUNT` tells a rank how often that has been. torchrun brings back no state; that is the script's part.
+# `torchrun --max-restarts=3` starts **all** ranks again when one dies, healthy ones as well: these get SIGTERM at once, and SIGKILL after 30 seconds. `TORCHELASTIC_RESTART_COUNT` tells a rank how often that has been. torchrun brings back no state; that is the script's part.
 #
-# Under torch 2.15 and gloo, restarts fail as one types them. All lives of the ranks share a store that the agent keeps, and a new rank may find a dead one's address in it. Then it cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
+# Under torch 2.15 and gloo, a plain restart may fail. All lives of the ranks share a store that torchrun's agent (lesson 06) keeps, and a new rank may find a dead one's address in it. Then it cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
 #
-# The script runs train.py, and its ranks die twice. In the first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. In the second life rank 1 kills itself in the middle of the last epoch, in its 30th backward pass.
+# The script runs train.py, and its ranks die twice. In the first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. In the second life rank 1 kills itself in the last epoch, in its 30th backward pass.
 
 # %% id="12-d36c1b"
 import io, runpy, subprocess, sys
@@ -433,7 +433,7 @@ draw.lines({"undisturbed": (range(3), of_whole), "killed twice": (range(3), of_k
 #
 # You hand `dcp.load` a state with the right shapes, and it fills it in place. `get_state_dict` and `set_state_dict` give parameters the same names in any world.
 #
-# `dcp.async_save` copies the state (*staging*), and a thread writes the copy while training goes on. By default it returns when the copy is made. With a *stager* that copies in a thread there are two futures. It costs a copy of the state in memory, and there are three things not to trust it with:
+# `dcp.async_save` copies the state (*staging*), and a thread writes the copy while training goes on. By default it returns when the copy is made. With a *stager* that copies in a thread there are two futures: of the copy, and of the write. It costs a copy of the state in memory, and must not be trusted with three things:
 #
 # * **a step before staging has ended**: it changes what is being copied, lesson 01's hazard again;
 # * **the new checkpoint, before the write has ended**: a job that is killed until then has only the one before, so keep that;
@@ -519,7 +519,7 @@ assert (hazard, safe, failed) == ([1.0], [0.0], True)
 #
 # share lost ≈ δ/τ + τ/(2·MTBF), smallest at τ = √(2·δ·MTBF)  (all in seconds).
 #
-# This is Young's formula; Daly has terms beyond it. It holds while δ is small beside τ, and τ beside the MTBF.
+# This is Young's formula; Daly adds terms. It holds while δ is small beside τ, and τ beside the MTBF.
 #
 # The second cell simulates a save of 10 s and a failure every hour, on average.
 
@@ -559,15 +559,15 @@ draw.lines({"simulated failures": (times, lost),
 # %% [markdown] id="12-b8b7ec"
 # ## Another world, the same global batch
 #
-# Of eight machines one is broken, and the job goes on with seven. If the batch *per rank* stays, the global batch shrinks, and with it what one learning rate means (lesson 05). To keep the global batch, ranks take more samples, in several passes if memory asks: *micro-batches*, whose gradients add up.
+# Of eight machines one is broken, and the job goes on with seven. If the batch *per rank* stays, the global batch shrinks, and the learning rate no longer fits it (lesson 05). To keep the global batch, each rank takes more samples. If memory holds only `largest` of them at once, it takes several passes, *micro-batches*, whose gradients add up.
 #
-# All ranks need the **same number** of micro-batches, or one waits in an `all_reduce` for another that is done. It is enough for the largest share: ⌈⌈G/n⌉ / largest⌉ for a global batch G on n ranks. (Losses must then be sums divided by G, because the shares differ.)
+# All ranks need the **same number** of micro-batches, or one waits in an `all_reduce` for another that is done. The number that the largest share needs is enough: ⌈⌈G/n⌉ / largest⌉ for a global batch G on n ranks. (Losses must then be sums divided by G, because the shares differ.)
 #
 # ## Your turn: micro_batches
 #
 # **Optional · 12.3 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00: sizes differ by at most one, larger ones first. The share is cut into as many micro-batches as above; their sizes differ by at most one, larger ones first, and may be 0. If the global batch is 0, the list is empty. Ask no other rank.
+# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00. The share is cut into as many micro-batches as above. In both, sizes differ by at most one, larger ones first. A size may be 0. If the global batch is 0, the list is empty. Ask no other rank.
 #
 # <details>
 # <summary>Hint: one rule, twice</summary>
@@ -613,7 +613,7 @@ check(micro_batches)
 #
 # Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes it on. So rank 0 has made that step, ranks 2 and 3 have not, and rank 3 waits for rank 2, which is alive.
 #
-# In torch 2.15 gloo can do it in place, as an experiment: `init_process_group(enable_reconfigure=True)`.
+# In torch 2.15 gloo can go on in place, as an experiment: `init_process_group(enable_reconfigure=True)`.
 
 # %% id="12-81ab46"
 import json, multiprocessing
@@ -685,9 +685,9 @@ files.cleanup()
 # %% [markdown] id="12-64f646"
 # ## In practice
 #
-# * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: in its middle the state is half changed. SIGUSR1 ends the agent, and its ranks live on. If `--signals-to-handle` names it, the agent forwards it, and kills after 30 seconds: give a longer save `--shutdown-timeout`, within the cluster's own grace period.
+# * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: within a step the state is half changed. SIGUSR1 ends the agent alone. If `--signals-to-handle` names it, the agent passes it on to its ranks, and kills them after 30 seconds: for a longer save set `--shutdown-timeout`, within the cluster's grace period.
 # * **Queues.** With `#SBATCH --requeue` Slurm may queue a job again after a node failure or a preemption, not after an error: there the script calls `scontrol requeue`. A Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command: so a script looks for its checkpoint at *every* start.
-# * **One file for all.** The path lies on a disk that every machine sees. Keep the last k: a loss that became NaN is saved faithfully. Large jobs save often on the machine's own disk, and copy seldom to the shared one.
+# * **One file for all.** The path lies on a disk that every machine sees. Keep the last few: a loss that became NaN is saved, too. Large jobs save often on the machine's own disk, and copy some to the shared one.
 # * **Data.** `StatefulDataLoader` (torchdata) saves its position, and skips nothing.
 # * **Who is left.** If the agent itself is killed, its ranks may train on and write into the file of their successors. train.py asks Linux to end them together.
 #

@@ -18,7 +18,7 @@
 #
 # Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. With P for the bytes of all parameters, training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages, and a float32 copy of the weight, the *master weight*. A model of 7 billion parameters needs 112 GB before it has seen one sample.
 #
-# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Its arguments are what exists already. `memory.peak` is the most so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
+# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Hand it what exists already. `memory.peak` is the most so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
 #
 # Each rank has a tower of eight square layers. Gradients are averaged by hand (lesson 05) or by DDP.
 #
@@ -182,7 +182,7 @@ draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and
             "while it is used, or about to be.")
 
 # %% [markdown] id="13-ca7c17"
-# Stages 1 and 2 send what DDP sends, 2(n − 1)/n·P. Stage 3 sends half as much again: it frees the parameters after forward, and gathers them a second time in backward.
+# Stages 1 and 2 send what DDP sends, 2(n − 1)/n·P. Stage 3 sends 3(n − 1)/n·P: it frees the parameters after forward, and gathers them a second time in backward.
 #
 # ## Your turn: ShardedOptimizer
 #
@@ -194,7 +194,7 @@ draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and
 # * `step()` leaves on every rank what `make`'s own optimizer would leave with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. If it is None on all, the parameter tensor *and its state* stay as they are. (Adam counts steps for each tensor, so one flat parameter for all will not do.)
 # * `zero_grad()` leaves None in each `.grad`.
 #
-# **Budget.** At rest there are the parameters, and n-th parts of each state and of one copy of the parameters, which the pieces are. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), and 8 bytes a parameter tensor and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, each parameter tensor padded to a multiple of n; and 16 bytes a parameter tensor and 64 a rank for what ranks tell each other. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, bfloat16, `channels_last`, and fewer elements than ranks.
+# **Budget.** A rank's *piece* of a parameter tensor is its n-th part, copied. At rest a rank holds the parameters, its pieces, and the states of its pieces. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), and 8 bytes a parameter tensor and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, each parameter tensor padded to a multiple of n. What ranks tell each other may take 16 bytes a parameter tensor and 64 a rank. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, bfloat16, `channels_last`, and fewer elements than ranks.
 #
 # In a verdict, `shapes 2x3 4d` means a matrix of 2 × 3, and 4 numbers of float64; `c` marks `channels_last`.
 #
@@ -302,7 +302,7 @@ draw.bars({"made whole, then sharded": whole_first, "made on meta": on_meta}, un
 #
 # Activations grow with the batch, and no stage of ZeRO divides them, because each rank has its own samples. What helps is to forget them: `checkpoint(layer, x)` keeps the layer's input alone, and computes the layer a second time in backward.
 #
-# *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing (`create_selective_checkpoint_contexts`) keeps what is dear to compute, matrix products, and computes again what is cheap: activation functions, norms.
+# *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing (`create_selective_checkpoint_contexts`) keeps what is expensive to compute, matrix products, and computes again what is cheap: activation functions, norms.
 
 # %% id="13-1d382d"
 class Block(nn.Sequential):
@@ -342,7 +342,7 @@ draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], capt
 #
 # **Optional · 13.2 · difficulty ●●● · about 30 minutes**
 #
-# **Goal.** y = x·Wᵀ from shards of W. x has any number of leading dimensions. W of this `shape` (outputs, inputs) lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. Backward returns the gradient of x, which is this rank's own, and the shard's: its piece of the *mean* over the ranks, and zero for padding. (Autograd adds it to `.grad`; do not write there.)
+# **Goal.** y = x·Wᵀ from shards of W. x has any number of leading dimensions. W of this `shape` (outputs, inputs) lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. Backward returns two gradients: that of x, from this rank's own samples, and that of the shard, its piece of the *mean* over the ranks, with zeros for padding. (Autograd adds it to `.grad`; do not write there.)
 #
 # **Budget.** Forward: one all_gather. Backward: at most one all_gather, and one reduce_scatter. Between forward and backward at most 1 KiB is alive beside x, shard and y. *Sturdy* asks for one rank, many ranks, float64, and no samples, on all ranks or on one.
 #
@@ -412,11 +412,11 @@ check(gathered_linear)
 #
 # G_i = max(G_{i−1}, C_{i−2}) + g_i,   C_i = max(C_{i−1}, G_i) + c_i  (in seconds).
 #
-# A gather waits for the one before it, because the network is busy, and for the layer before the last, because that is still in memory. Without the second condition all layers would be whole at once.
+# Gather i waits for gather i − 1, because the network is busy. It also waits for layer i − 2, which is in memory until it is done. Without this all layers would be whole at once.
 #
 # On a GPU an asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
 #
-# `fully_shard` gathers in a stream of its own. In forward a gather waits until the layer two before it has been copied out of its buffer, for which the layer three before it has to be done. So three layers are whole, one more than in ours. In backward one is gathered ahead.
+# `fully_shard` gathers in a stream of its own, into a buffer. In forward gather i waits until layer i − 2 has been copied out of the buffer, and that copy waits for layer i − 3. So three layers are whole, one more than in ours. In backward one is gathered ahead.
 #
 # Beside it is DDP, on two modelled GPUs whose layers compute 0.3 ms forward and 0.6 ms backward. We time the third step, as in lesson 10, with a layer in each bucket: DDP's first step has one bucket, which waits for all of backward.
 
@@ -448,7 +448,7 @@ draw.timeline(gpus(busy_tower, in_layers, 1), caption="fully_shard, one step. Fo
               "backward calls come in pairs: a layer's reduce_scatter, and the next one's gather.")
 
 # %% [markdown] id="13-2f2f7e"
-# At 200 MB/s both take as long as computing, and what nothing can hide: the first gather and the last reduce_scatter, or the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and stage 3 sends half as much again.
+# At 200 MB/s both take as long as computing, and what nothing can hide: the first gather and the last reduce_scatter, or the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and stage 3 sends 1.5 times as much.
 #
 # ## Your turn: prefetched
 #
@@ -507,10 +507,10 @@ check(prefetched)
 # %% [markdown] id="13-0fc50f"
 # ## fully_shard, counted
 #
-# The next cells train in ten ways, and count. First the options:
+# The next cells train in ten ways. First the options:
 #
-# * **`gradient_as_bucket_view=True`** is fair to DDP: it saves P at the peak.
-# * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: half as much again as yours sends.
+# * **`gradient_as_bucket_view=True`** makes DDP's gradients views of its buckets: it saves P at the peak.
+# * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: 1.5 times what yours sends.
 # * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. The second gather is saved. That is ZeRO 2.
 # * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are still *reduced* in float32; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
 #
@@ -561,7 +561,7 @@ for (shape, size), count in held.most_common():
 assert round(sum(size * count for (_, size), count in held.items()), 1) == depth + 3.5
 
 # %% [markdown] id="13-6e81d2"
-# **Stage 3's peak, tensor by tensor.** It comes in backward, when six layers' gradients are there. Parts of parameters and averages take six layers, parts of gradients 1.5, and four layers are whole: the weight in use; the next one, gathered ahead; the gradient just made; and the flat copy of the one before it, which is being scattered. That is P and 3.5 layers, however deep the model is.
+# **Stage 3's peak, tensor by tensor.** It comes in backward, when six layers' gradients are there. Parts of parameters and averages take as much as 3·8/4 = 6 layers, parts of gradients 6/4 = 1.5, and four layers are whole: the weight in use; the next one, gathered ahead; the gradient just made; and the flat copy of the one before it, which is being scattered. That is P and 3.5 layers, however deep the model is.
 #
 # ## Break it
 #
@@ -572,7 +572,7 @@ assert round(sum(size * count for (_, size), count in held.items()), 1) == depth
 # * **`model.forward(x)`** skips the hooks that gather. (Where layers are wrapped, too, each becomes a root without a word, as above.)
 # * **Tied weights** are in two groups. `fully_shard([embedding, head])` makes one.
 #
-# First a quiet one: with `full_state_dict=True` **every** rank gets the whole model; with `cpu_offload=True` as well, rank 0 alone. (`torch.distributed.checkpoint` needs no whole: each rank saves its part.)
+# First a quiet one: with `full_state_dict=True` **every** rank gets the whole model; with `cpu_offload=True` as well, rank 0 alone.
 
 # %% id="13-0a9c57"
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -650,7 +650,7 @@ check(clip_global_norm)
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, when a quarter is left for activations? Without dividing, 60 GB / 16 B: not four billion. In stage 3 it is 64 times as many, 240 billion, less those 3.5 layers. A step gathers 2 bytes a parameter twice and reduces them once: at 50 GB/s a GPU 6 · 240 / 50 ≈ 29 s, hidden if computing takes longer.
+# How many parameters fit into 80 GB on each of 64 GPUs, when a quarter is left for activations? Without dividing, 60 GB / 16 B: fewer than four billion. In stage 3 it is 64 times as many, 240 billion, less those 3.5 layers. A step gathers 2 bytes a parameter twice and reduces them once: at 50 GB/s a GPU 6 · 240 / 50 ≈ 29 s, hidden if computing takes longer.
 #
 # ## Your turn: bytes_per_rank
 #

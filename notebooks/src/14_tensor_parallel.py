@@ -95,7 +95,7 @@ draw.lines({name: (range(60), job.results[0][0]) for name, job in curves.items()
            "is wrong.")
 
 # %% [markdown] id="14-839c2e"
-# Forward is right: the first losses are equal. But the gradient of `first` is on each rank only what came back through that rank's half of the hidden units. Their sum would be right, and nobody has added them up. So `first`, which should be the same on both ranks, changes differently on each, and what was one model slowly becomes two.
+# Forward is right: the first losses are equal. But the gradient of `first` is on each rank only what came back through that rank's half of the hidden units. Their sum over the ranks would be right, and nobody has added them up. So `first`, which should be the same on both ranks, changes differently on each, and what was one model slowly becomes two.
 #
 # `compare_gradients` takes the gradients of one process and those of each rank. It says in a word what is wrong ([docs/gradients.md](../../docs/gradients.md) has all the words).
 #
@@ -128,7 +128,7 @@ assert [error.abs().max() < 1e-5 for error in errors.values()] == [True, True, F
 # %% [markdown] id="14-e978e1"
 # ## f and g
 #
-# The gradient of y is the same on all ranks, and each rank takes it through *its* units. That gives the gradients of its parts of w1, b1 and w2, whole: nobody else has these units. The gradient of x is a sum again: x went into all units. Megatron-LM calls them f and g:
+# The gradient of y is the same on all ranks, and each rank takes it through *its* units. That gives the gradients of its parts of w1, b1 and w2, whole: nobody else has these units. The gradient of x is a sum again: x went into all units. Megatron-LM has two functions for these sums, f and g:
 #
 # | | where | forward | backward |
 # |---|---|---|---|
@@ -207,7 +207,7 @@ check(parallel_mlp)
 # %% [markdown] id="14-9ee4eb"
 # ## The model, mended
 #
-# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. It hangs on a view of x. On x itself the hook would stay after the call, and would sum what reaches x on other ways, too. With it the model above is right, and the bytes are those of the budget: 256·32 numbers of 4 bytes in each direction. The second cell draws four ranks. Each has the number 1, 10, 100 or 1000 for a weight: a sum says by its digits which ranks are in it.
+# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. It hangs on a view of x. On x itself the hook would stay after the call, and would sum what reaches x by other paths, too. With it the model above is right, and the bytes are those of the budget: 256·32 numbers of 4 bytes in each direction. The second cell draws four ranks. Each has the number 1, 10, 100 or 1000 for a weight: a sum says by its digits which ranks are in it.
 
 # %% id="14-bc9d6c"
 def f(x):
@@ -273,7 +273,7 @@ for name, found in zip(("g", "dist.all_reduce", "functional"), slopes.values(), 
 assert [*slopes.values()] == [[2.0, 2.72], [2.0, 5.44], [4.0, 5.44]]
 
 # %% [markdown] id="14-9e7d2b"
-# After 2·x the accident is right. After eˣ it is not: the slope of eˣ is eˣ itself, autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the ranks' sum in place of its own eˣ; with the same x on both ranks, twice as much. It usually notices such a write; a collective under gloo goes unnoticed. PyTorch warns at this place. The functional one sums again in backward: right for the sum of all ranks' losses, n times too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
+# After 2·x the accident is right. After eˣ it is not: the slope of eˣ is eˣ itself, autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the sum of both ranks' eˣ, here twice its own. Autograd usually notices such a write, but not a collective's under gloo. PyTorch warns at this place. The functional one sums again in backward: right for the sum of all ranks' losses, n times too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
 #
 # ## Heads, and the vocabulary
 #
@@ -293,7 +293,6 @@ print(f"half of the heads on each of two ranks, added up: off by at most {error:
 assert error < 1e-5
 
 # %% [markdown] id="14-c05e3a"
-#
 # **The embedding** has a row for each word of the vocabulary. Each rank has some rows, gives zeros for words that are elsewhere, and g adds up.
 #
 # **The last layer** makes V numbers for each of B rows, the *logits*, and the loss looks at all of them. If each rank has some of the columns, gathering costs B·V numbers. But the loss of a row with target t needs just three numbers from all columns, the maximum m, the sum and the target's logit l_t:
@@ -353,39 +352,19 @@ check(vocab_parallel_cross_entropy)
 # %% [markdown] id="14-790a71"
 # ## A long sequence, round a ring
 #
-# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. Its own queries need everybody's keys and values. To gather these takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. The cell records whose block a rank has and whose it has used.
-
-# %% id="14-246599"
-def go_round():
-    rank, n = dist.get_rank(), dist.get_world_size()
-    block, used, film = torch.tensor([rank]), set(), []
-    for step in range(n):
-        used = used | {block.item()}
-        film.append([{block.item()}, used])
-        if step < n - 1:
-            coming = torch.empty_like(block)
-            sent = dist.isend(block, (rank + 1) % n)
-            dist.recv(coming, (rank - 1) % n)
-            sent.wait()
-            block = coming
-    return film
-
-films = run(go_round).results
-draw.steps([[film[step] for film in films] for step in range(4)], caption="Left, whose keys and "
-           "values a rank has; right, whose it has used. After n − 1 steps each has used all.")
-
-# %% [markdown] id="14-a6920e"
-# A softmax over scores that come block by block needs the trick of the vocabulary, over time. Keep for each row the maximum m so far, the sum s of exp(score − m), and the sum o of exp(score − m)·v. When a block brings a larger maximum m', everything that has been added up is too large: multiply s and o by exp(m − m'). In the end the result is o/s. This is an *online softmax*.
+# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. Its own queries need everybody's keys and values. To gather these takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
 #
-# The mask is *causal*: a row sees the rows whose place in the sequence is not after its own. So places travel with keys and values. A row may see nothing of a block at all: all its scores there are masked. A softmax of nothing is 0/0, which is NaN, and 0 · NaN stays NaN.
+# A softmax over scores that come block by block needs the same trick as the vocabulary: subtract a maximum, and then add up. But the maximum is not known yet. So keep for each row the maximum m so far, the sum s of exp(score − m), and the sum o of exp(score − m)·v. When a block brings a larger maximum m', everything that has been added up is too large: multiply s and o by exp(m − m'). In the end the result is o/s. This is an *online softmax*.
+#
+# The mask is *causal*: a row sees the rows whose place in the sequence is not after its own. So places travel with keys and values. A row may see nothing of a block: then all its scores there are masked, and are −∞. A softmax of nothing is 0/0, which is NaN, and 0 · NaN stays NaN.
 #
 # ## Your turn: ring_attention
 #
 # **Optional · 14.3 · difficulty ●●● · about 40 minutes**
 #
-# **Goal.** Each rank has rows of q, k and v, each (L, d), at least one; `where` (L) says their places in the sequence, rising. Which places these are is the caller's choice. Return softmax(q·kᵀ/√d)·v for this rank's rows, over all rows whose place is not after their own. Forward only.
+# **Goal.** Each rank has rows of q, k and v, each (L, d), at least one; `where` (L) says their places in the sequence, rising, with gaps or without. Return softmax(q·kᵀ/√d)·v for this rank's rows, over all rows whose place is not after their own. Forward only.
 #
-# **Budget.** To one neighbour n − 1 blocks: n − 1 messages, or n − 1 each of keys, values and places. Blocks may be padded. At most two blocks of others are alive at once, beside a rank's own. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, on either side of zero, thousands of places, one rank, many ranks, and float64.
+# **Budget.** Each rank sends n − 1 blocks, all to one neighbour: in n − 1 messages, or n − 1 each of keys, values and places. Blocks may be padded. At most two blocks of others are alive at once, beside a rank's own. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, above and below zero, thousands of places, one rank, many ranks, and float64.
 #
 # <details>
 # <summary>Hint: which block first?</summary>
@@ -439,7 +418,7 @@ check(ring_attention)
 # %% [markdown] id="14-305c77"
 # ## Who computes how much
 #
-# Give out the places in blocks, and the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. Two other ways: *zigzag*, where each rank has a block from the front and its mirror image from the back; and dealt out like cards, place p to rank p mod n. The cell plays 8 ranks and 64 rows each. A rank computes 0.1 µs for each pair of rows that see each other.
+# If each rank has one block of places, the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. Two other ways: *zigzag*, where each rank has a block from the front and its mirror image from the back; and dealt out like cards, place p to rank p mod n. The cell plays 8 ranks and 64 rows each. A rank computes 0.1 µs for each pair of rows that see each other.
 
 # %% id="14-83a0c2"
 n, length = 8, 512
@@ -471,9 +450,6 @@ work = {name: [sum(pairs(mine, others) for others in places) for mine in places]
 print({name: f"{1e3 * job.seconds:.2f} ms" for name, job in jobs.items()})
 assert work["blocks"][-1] > 14 * work["blocks"][0] and len({*work["zigzag"]}) == 1
 draw.timeline(jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step.")
-
-# %% id="14-d417ce"
-draw.timeline(jobs["zigzag"], caption="Zigzag: in every step all ranks compute equally long.")
 
 # %% [markdown] id="14-6a88f4"
 # Zigzag and dealt out take about half of the time of blocks, with the same work in total. Dealt out is a little slower: ranks with later places have a few pairs more in every step.
@@ -521,7 +497,7 @@ draw.lines({name: (lengths, row) for name, row in peaks.items()}, "length", "byt
 #
 # ## Why it stays inside a node
 #
-# Tensor parallelism talks in the middle of every layer, and the next operator waits for the sum. In a transformer these are two sums forward and two backward per layer: attention, MLP. Take B = 4,096 tokens, D = 8,192 and bfloat16: a sum has 67 MB. One layer takes about 72·B·D² operations forward and backward, and the GPU is taken to do 400·10¹² per second.
+# Tensor parallelism talks in the middle of every layer, and the next operator waits for the sum. In a transformer these are two sums forward and two backward per layer: attention, MLP. Take B = 4,096 tokens, D = 8,192 and bfloat16: a sum has 67 MB. One layer takes about 72·B·D² operations forward and backward, and we take a GPU that does 400·10¹² of them per second.
 #
 # The cell simulates such a layer, divided among n GPUs: inside one node of eight (450 GB/s for each GPU), or with one GPU in each node (50 GB/s). Bytes and bandwidths are both divided by 4,096, so that the tensors are small; the times stay.
 
@@ -586,7 +562,7 @@ assert [nbytes for _, nbytes in calls] == ours and job.results[0][1] == len(ours
 # %% [markdown] id="14-45d9c7"
 # ## Break it: a plain tensor among DTensors
 #
-# A DTensor does not mix with plain tensors. Everybody meets this error once. Call the module, which converts what goes in; or say what the plain tensor is: the same on all ranks, so `Replicate()`.
+# A DTensor does not mix with plain tensors. Call the module, which converts what goes in; or say what the plain tensor is: the same on all ranks, so `Replicate()`.
 
 # %% id="14-24f905"
 def mixed():
@@ -605,7 +581,7 @@ def converted():
 print("mended:", run(converted, world_size=2).results)
 
 # %% [markdown] id="14-57569a"
-# Two more of PyTorch's own, by name: `loss_parallel` is the cross-entropy over a cut vocabulary, and `context_parallel` divides a sequence for attention. By default it gathers all keys and values once; only after `set_rotate_method("alltoall")` do they go round as in a ring. It needs GPUs.
+# Two more of PyTorch's own: `loss_parallel` is the cross-entropy over a cut vocabulary, and `context_parallel` divides a sequence for attention. By default it gathers all keys and values once; only after `set_rotate_method("alltoall")` do they go round as in a ring. It needs GPUs.
 #
 # ## Roads not taken
 #
@@ -622,7 +598,7 @@ print("mended:", run(converted, world_size=2).results)
 # * ☑ say from times why tensor parallelism stays inside a node;
 # * ☑ use `parallelize_module`, and mend a mixture of tensors.
 #
-# **That was the last lesson for now.** The lesson on which it builds is [lesson 04](04_ring_all_reduce.ipynb), on the ring.
+# **That was the last lesson for now.** It builds on [lesson 04](04_ring_all_reduce.ipynb), the ring.
 #
 # ## Sources
 #

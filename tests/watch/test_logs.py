@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from course_lib.errors import Deadlock
 from course_tools.watch import job as jobs
 from course_tools.watch import job_folder as folders
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import LogWriter, append_exit
-from course_tools.watch.reports import waiting_report
+from course_tools.watch.reports import error_report, waiting_report
 
 LOST = "[pair.cc:561] Connection closed by peer [127.0.0.1]:4321"
 
@@ -144,6 +145,21 @@ def test_ranks_that_stand_alike_are_one_line_and_the_odd_one_is_first(tmp_path: 
     assert len(said) == 5
     told = verdict(tmp_path, size)
     assert len(told.splitlines()) < 25
+
+
+def test_of_a_rank_that_has_ended_its_last_call_is_told(tmp_path: Path):
+    gone, waits = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    gone.call("barrier")
+    gone.end()
+    waits.call("barrier")
+    waits.issue()
+    job = Job([tmp_path], 2)
+    job.read()
+    last = "has ended, after barrier(SUM)   train.py, line 10:  dist.all_reduce(x)"
+    assert f"\n  rank 0 {last}\n" in waiting_report(job, 30, as_json=False)
+    error = job.verdict()
+    assert isinstance(error, Deadlock)
+    assert f"\nrank 0 {last}\n" in error_report(error, job, as_json=False)
 
 
 def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):

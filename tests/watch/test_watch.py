@@ -186,10 +186,10 @@ STANDS = """
 
 
 def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
-    job = start(tmp_path, STANDS, env={"COURSE_LIB_QUIET": "1"})
+    job = start(tmp_path, STANDS, env={"COURSE_LIB_QUIET": "3"})
     try:
         lines = [job.ranks[0].stderr.readline() for _ in range(5)]
-        assert lines[1] == "course_lib.watch: Waiting: nothing was called for 1 s.\n"
+        assert lines[1] == "course_lib.watch: Waiting: nothing was called for 3 s.\n"
         assert lines[2].startswith("  rank 0 waits in all_reduce(SUM)   train.py, line 9:")
         assert lines[3].startswith("  rank 1 is at   train.py, line 8:  time.sleep(100)")
         assert [rank.poll() for rank in job.ranks] == [None, None]
