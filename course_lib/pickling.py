@@ -38,7 +38,7 @@ class TooLarge(Exception):
 
 
 class CannotTravel(Exception):
-    """One part of a call does not unpickle: which one, and why."""
+    """One part of a call cannot be unpickled: ``name`` is the part, ``why`` the reason."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self.name, self.why = name, why(error)
@@ -46,7 +46,7 @@ class CannotTravel(Exception):
 
 
 class Pickler(cloudpickle.Pickler):
-    """Carries what was defined in a cell, and where: tensors go as torch has them go."""
+    """Carries what was defined in a cell, and in which cell. Tensors travel as torch has it."""
 
     def __init__(self) -> None:
         self.buffer = io.BytesIO()
@@ -79,7 +79,7 @@ class Pickler(cloudpickle.Pickler):
 
 
 class _LightPickler(Pickler):
-    """Up to ``most`` bytes, and tensors without what lies around them."""
+    """Carries up to ``most`` bytes, and tensors without what lies around them in memory."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class _LightPickler(Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
-            self._left -= obj.nbytes  # told before gigabytes have been copied
+            self._left -= obj.nbytes  # raises before gigabytes have been copied
             if self._left < 0:
                 raise TooLarge(self._most - self._left, self._most)
             light = _lighten(obj)
@@ -102,8 +102,8 @@ class _LightPickler(Pickler):
 
 
 def _reduce_at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a function travels by value, but with a library's globals by reference: a decorator's
-    wrapper would drag along whatever else that has.
+    """How a function of a library travels by value, but with its globals by reference: the wrapper
+    that a decorator has made would drag along all of its module.
     """
     name = function.__globals__.get("__name__", "")
     home = sys.modules.get(name)
@@ -121,13 +121,15 @@ def _make_function(code: types.CodeType, module: str, closure: tuple[Any, ...] |
 
 
 def _goes_by_value(module: str) -> bool:
-    """Whether what is in a module travels by value: as nobody else can import it, or by wish."""
+    """Whether what is in a module travels by value: no rank could import it, or the user has asked
+    for it.
+    """
     names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     return any(module == name or module.startswith(name + ".") for name in names)
 
 
 def _make_code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
-    """Code that knows where it comes from, which some versions of cloudpickle forget."""
+    """Code that knows its file, which some versions of cloudpickle forget."""
     if source and file not in linecache.cache:
         show_lines(file, source)
     return make(*parts).replace(co_filename=file)
@@ -139,14 +141,14 @@ def _can_be_imported(function: Any) -> bool:
 
 
 def _is_in_its_module(obj: Any) -> bool:
-    """Whether its module has a class under its name. pickle looks for its qualified name, which for
-    ``torch.nn.attention.SDPBackend`` is ``_SDPBackend``.
+    """Whether a class is in its module under its ``__name__``. pickle looks for ``__qualname__``,
+    which is ``_SDPBackend`` for ``torch.nn.attention.SDPBackend``.
     """
     return getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
 
 
 def _make_cached(function: Any, parameters: dict[str, Any]) -> Any:
-    """The same function under ``functools.lru_cache``, which holds nothing yet."""
+    """The same function under an empty ``functools.lru_cache``."""
     return functools.lru_cache(**parameters)(function)
 
 
@@ -176,8 +178,8 @@ def unpack(pickled: bytes) -> Any:
 
 
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
-    """Pickle a function and its arguments, one after the other, so that each can be named where it
-    fails; what they share is carried once. Raises CourseError that names what will not go.
+    """Pickle a function and its arguments, one after the other, so that the one that fails can be
+    named; what they share is carried once. Raises CourseError that names what cannot travel.
     """
     if not callable(fn):
         raise CourseError(
@@ -206,6 +208,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
 
 
 def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
+    """Raise CourseError if a function cannot be called with these arguments."""
     if inspect.iscoroutinefunction(fn):
         raise CourseError(
             f"{fn.__name__} is an async def: give the ranks a function that calls "
@@ -224,7 +227,7 @@ def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
 
 
 def _find_culprit(fn: Callable) -> tuple[str, str] | None:
-    """Which of the variables that a function uses will not go, and why."""
+    """Which of the variables that a function uses cannot travel, and why."""
     used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
     for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
         try:

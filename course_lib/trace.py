@@ -277,8 +277,9 @@ class Run:
 
 @contextmanager
 def many_events() -> Iterator[None]:
-    """While millions of small records come into being that live until the end: do not look through
-    them for garbage again and again."""
+    """Around the making of millions of small records that live until the end: the garbage collector
+    shall not look through them again and again.
+    """
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, 50, 100)
     try:
