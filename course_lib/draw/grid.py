@@ -1,9 +1,9 @@
 """Who has what: values rank by rank, before and after, or step by step.
 
-The colour of a cell says where its value comes from: the colour of the rank that alone had it in
-the first grid, grey for what came about since, white for what more ranks than one had to begin
-with. So give every rank values of its own: 1, 10, 100, … even show in a sum who is in it. A cell
-may be a set of ranks, too: it shows who has contributed, a stripe of colour each.
+The colour of a cell says where its value comes from. It is the colour of the rank that alone had
+this value in the first grid; white if several ranks had it; grey if it is new. So give every rank
+values of its own: 1, 10, 100, … show even in a sum which ranks are in it. A cell may also be a set
+of ranks that have contributed: it has a stripe in the colour of each.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ def _strip(panels: list[Cells], titles: list[str], caption: str, is_film: bool =
 def _draw_panel(
     axes: Axes, panels: list[Cells], k: int, title: str, width: float, is_film: bool
 ) -> None:
-    """Draw panel ``k``, ``width`` inches wide, with bold edges where a film has moved on. What a
-    cell says is in one size for all, and left out where it would be too small."""
+    """Draw panel ``k``, ``width`` inches wide; a cell that a film has changed has a bold edge. All
+    cells have text of one size, or none if it would be too small.
+    """
     stripes: list[Corners] = []
     edges: dict[bool, list[Corners]] = {False: [], True: []}
     colors: list[Any] = []

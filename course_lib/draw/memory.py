@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator
 from course_lib.draw.style import CENTERED, COLLECTIVE, WAITING, Picture, course_style, size, table
 from course_lib.trace import Curve, Run
 
-_LETTERS = 110  # that fit beside one another
+_LETTERS = 110  # how many fit into the picture's width
 _NOTHING = "no memory was counted: see count_memory"
 
 
@@ -64,7 +64,7 @@ def _peak(curve: Curve) -> int:
 
 
 def _stretches(curve: Curve) -> Iterator[tuple[str, int, Curve]]:
-    """The parts that lie in one span, or in none: name, number of the first step, steps."""
+    """The parts of a curve, each in one span or in none: name, number of the first step, steps."""
     first = 0
     for name, steps in groupby(curve, key=lambda step: step[2]):
         part = list(steps)

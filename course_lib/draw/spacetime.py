@@ -121,7 +121,7 @@ def _draw_spans(sheet: _Sheet) -> None:
 
 
 def _draw_calls(sheet: _Sheet) -> None:
-    """Where a host called, and from there to where its stream began."""
+    """Mark where a host called, with a line from there to where its stream began the call."""
     calls = [box for box in sheet.places.values() if box.event.called is not None]
     marks = [(box.event.called or 0.0, box.event.rank - 0.46) for box in calls]
     ties = [[mark, (box.left, box.top)] for mark, box in zip(marks, calls, strict=True)]
@@ -155,7 +155,9 @@ def _corners(box: Box, first: float, last: float) -> list[tuple[float, float]]:
 
 
 def _draw_messages(sheet: _Sheet) -> str:
-    """An arrow a message where its end is known; says so where there are too many to draw."""
+    """Draw an arrow for each message whose end is known. Returns a line for the caption if there
+    are too many.
+    """
     known = filter(None, (_find_ends(m, sheet.places) for m in sheet.trace.messages))
     arrows = [ends for ends in known if ends[0][0] < sheet.end and ends[1][0] > sheet.start]
     for message in sheet.trace.messages:
@@ -185,7 +187,9 @@ def _find_ends(message: Message, places: dict[int, Box]) -> list[tuple[float, fl
 
 
 def _draw_ties(sheet: _Sheet) -> None:
-    """A line through all ranks of a collective, when the last one came or, if sooner, they left."""
+    """Draw a line through all ranks of a collective, at the moment when the last one came; for a
+    rank that left before, at the end of its call.
+    """
     for call in collectives(sheet.trace):
         ends = [sheet.places[id(e)] for e in call]
         last = max(box.left for box in ends)
@@ -246,7 +250,7 @@ def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
 
 
 def _words(run: Run) -> str:
-    """The calls, rank by rank in order of issue; times only where they are the same every run."""
+    """The calls, rank by rank in order of issue; with times if those are the same in every run."""
     scale, unit = style.time_unit(extent(run.trace)[1])
     columns: dict[str, Callable[[Event], str]] = {
         "rank": lambda e: str(e.rank),
@@ -280,7 +284,9 @@ def _peer(event: Event, run: Run) -> str:
 
 
 def _other_facts(trace: Trace) -> Iterable[str]:
-    """What the table of calls does not hold: spans, messages nobody took, the trace's note."""
+    """Lines for what the table of calls does not hold: spans, messages that nobody received, and
+    the trace's note.
+    """
     spans = Counter((s.rank, s.name) for s in sorted(trace.spans, key=lambda s: s.rank))
     yield from (
         f"rank {rank}: span {name}" + f" × {count}" * (count > 1)

@@ -104,7 +104,7 @@ class Picture(Figure):
 
 
 def kind(event: Event) -> str:
-    """Which of KINDS an Event is."""
+    """The name in KINDS of what an Event is."""
     return "send" if event.is_send else "recv" if event.is_recv else "collective"
 
 
@@ -135,7 +135,7 @@ def size(nbytes: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which this many seconds read well: how many there are in a second, its name."""
+    """The unit for times of this length: how many of it make a second, and its name."""
     return (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
 
 

@@ -50,7 +50,8 @@ class RankState:
         self.blocked_at: Line | None = None  # the line of that wait
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
-        self._gave_up: tuple[Event, float] | None = None  # the last call that it gave up, and when
+        self._gave_up: Event | None = None  # the last call that it gave up
+        self.gave_up_at = math.inf
         self.unwaited: dict[int, Event] = {}  # calls whose Work the reader's code has to wait for
         self.overlap: tuple[Event, Event] | None = None  # the second is given what the first fills
         self._lines: dict[int, Line] = {}
@@ -96,11 +97,7 @@ class RankState:
         """The ranks that had not made the call that this one gave up last; with the call of those
         that made it later.
         """
-        return self.matcher.find_late(*self._gave_up) if self._gave_up else {}
-
-    @property
-    def gave_up_at(self) -> float:
-        return self._gave_up[1] if self._gave_up else math.inf
+        return self.matcher.find_late(self._gave_up, self.gave_up_at) if self._gave_up else {}
 
     @property
     def is_in_torch(self) -> bool:
@@ -183,9 +180,8 @@ class RankState:
             self.blocked_in = None
 
     def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
-        event = self._leave_call(seq)
-        self._gave_up = event, at
-        self.matcher.give_up(event)
+        self._gave_up, self.gave_up_at = self._leave_call(seq), at
+        self.matcher.give_up(self._gave_up)
 
     def _read_refused(self, seq: int) -> None:
         self.matcher.withdraw(self._leave_call(seq))
