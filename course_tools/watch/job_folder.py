@@ -1,6 +1,6 @@
 """The folder of a job, in which every rank writes down what it does.
 
-    FOLDER/restart-0/rank-3.log      its records, as ranks/log.py has them
+    FOLDER/restart-0/rank-3.log      its records, as recording/log.py has them
                      rank-3.old      those before, where there are too many: two parts are kept
                      rank-3.stack    where it stood when it was asked, or crashed
 

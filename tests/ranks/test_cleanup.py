@@ -147,13 +147,13 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         return worlds[0]
 
-    def done(world, usual=standby.replace):
+    def replace(world, usual=standby.replace):
         signal.raise_signal(signal.SIGINT)
         usual(world)
 
     ranks = stands_by()
     monkeypatch.setattr(standby, "take_world", take)
-    monkeypatch.setattr(standby, "done", done)
+    monkeypatch.setattr(standby, "replace", replace)
     with pytest.raises(KeyboardInterrupt, match="its ranks have ended"):
         run(dist.get_rank, world_size=2)
     assert gone(ranks) == []
