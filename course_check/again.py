@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,20 +19,19 @@ LOOK = 0.2  # seconds between two looks at the file: no system tells of a save i
 def check_on_each_save(check: Callable[[], object], file: Path) -> NoReturn:
     """Check now, and again whenever the file has changed, until Ctrl-C."""
     while True:
-        checked = _version(file)
+        checked = _look(file)
         try:
             check()
         except (CourseError, ValueError, OSError) as error:
             print(error)
         print(f"\n-- waiting for {file.name} to be saved; Ctrl-C ends this --\n", flush=True)
-        while _version(file) in (checked, None):  # while an editor replaces it, there is none
+        while _look(file) in (checked, None):  # while an editor replaces it, there is none
             time.sleep(LOOK)
 
 
-def _version(file: Path) -> tuple[int, int, int] | None:
+def _look(file: Path) -> tuple[int, int, int] | None:
     """What differs after a save; None if there is no such file."""
-    try:
+    with suppress(FileNotFoundError):
         known = file.stat()
-    except FileNotFoundError:
-        return None
-    return known.st_ino, known.st_mtime_ns, known.st_size
+        return known.st_ino, known.st_mtime_ns, known.st_size
+    return None

@@ -10,7 +10,7 @@ feature, ``clause`` says so in words.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,10 +61,6 @@ class Case:
     def random(self, *salt: object) -> random.Random:
         return random.Random(repr((self.seed, self.world, self.length, *salt)))
 
-    @property
-    def size(self) -> tuple[int, int]:
-        return self.world, self.length
-
 
 def numbers(case: Case, rank: int) -> list[Any]:
     """The ``case.length`` numbers of one rank."""
@@ -81,7 +77,7 @@ def numbers(case: Case, rank: int) -> list[Any]:
 
 
 def drawn(case: Case, who: str, *shape: int) -> Tensor:
-    """Eighths between −2 and 2, for whom the salt says."""
+    """A tensor of eighths between −2 and 2; ``who`` is a salt, so that each gets others."""
     source = torch.Generator().manual_seed(case.random(who).getrandbits(40))
     return torch.randint(-16, 17, shape, generator=source).to(getattr(torch, case.dtype)) / 8
 
@@ -111,12 +107,6 @@ def lay_out(flat: Tensor, layout: str) -> Tensor:
 # ---- lists of cases ----------------------------------------------------------------------------
 
 
-def cases(worlds: Iterable[int], lengths: Iterable[int], **rest: Any) -> list[Case]:
-    """Every world with every length."""
-    lengths = list(lengths)
-    return [Case(world, length, **rest) for world in worlds for length in lengths]
-
-
 def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
     """A case for each (ranks, length, and then the options with these names)."""
     more = rest.pop("options", {})
@@ -127,7 +117,7 @@ def rows(names: str, *sizes: tuple, **rest: Any) -> list[Case]:
 
 
 def crowd(rng: random.Random) -> int:
-    """More ranks than the texts name."""
+    """A number of ranks that is larger than any that the texts name."""
     return rng.randrange(11, 18)
 
 
@@ -146,13 +136,6 @@ def hostile(
         Case(world, max(length, 5), numbers="special", **rest),
     ]
     return [*kinds, Case(world, length, jitter=20.0, calls=3, numbers="random", **rest)]
-
-
-def both_regimes(worlds: Iterable[int], **rest: Any) -> list[Case]:
-    """Where only latencies count, and where only bytes do: who is quick in one may stand in a queue
-    in the other."""
-    worlds = list(worlds)
-    return [*cases(worlds, (2,), **rest), *cases(worlds, (250,), bandwidth=SLOW, **rest)]
 
 
 # ---- what is special about a case --------------------------------------------------------------

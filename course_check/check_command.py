@@ -32,13 +32,13 @@ def main(args: Namespace, find: Callable[[str], Exercise]) -> int:
     except (CannotCheck, CheckFailed) as error:
         if isinstance(error, CheckFailed) and not args.json:
             raise
-        print(json.dumps(_unknown(title, error), indent=2) if args.json else error)
+        print(json.dumps(_describe_unknown(title, error), indent=2) if args.json else error)
         return 2
     print(json.dumps(verdict.as_json(), indent=2) if args.json else verdict)
     return 0 if verdict.passed else 1
 
 
-def _unknown(exercise: str, error: CourseError) -> dict[str, Any]:
+def _describe_unknown(exercise: str, error: CourseError) -> dict[str, Any]:
     """The verdict's fields where nothing is known of the answer: neither passed nor failed."""
     return {
         "exercise": exercise,
@@ -57,7 +57,7 @@ def read_answer(name: str, file: str) -> Answer:
     try:
         source = path.read_text(encoding="utf-8")
         if path.suffix == ".ipynb":
-            source = _answer_in(source, name, file)
+            source = _find_answer(source, name, file)
         code = compile(source, path.name, "exec", dont_inherit=True)
     except OSError as error:
         raise CheckFailed(f"{file} cannot be read: {error.strerror}") from None
@@ -71,14 +71,15 @@ def read_answer(name: str, file: str) -> Answer:
     return Answer(name, source=source, file=path.name)
 
 
-def _answer_in(notebook: str, name: str, file: str) -> str:
+def _find_answer(notebook: str, name: str, file: str) -> str:
     """The source of the last cell that answers the exercise, below what it needs of others."""
     try:
         cells = [cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
         texts = ["".join(cell["source"]) for cell in cells]
     except (ValueError, LookupError, TypeError):
         raise CheckFailed(f"{file} is not a notebook") from None
-    marked = [n for n, cell in enumerate(cells) if _answers(cell.get("metadata", {}), name)]
+    wanted = {"exercise": name, "role": "answer"}.items()
+    marked = [n for n, cell in enumerate(cells) if wanted <= cell.get("metadata", {}).items()]
     defining = [n for n, text in enumerate(texts) if any(name in binds(s) for s in readable(text))]
     if not (found := marked or defining):
         raise CheckFailed(f"{file} has no cell that defines {name}")
@@ -86,14 +87,10 @@ def _answer_in(notebook: str, name: str, file: str) -> str:
     if not readable(answer.source):
         return answer.source  # the reader is told which line is not Python
     taken = namespace(name, answer, before).cells
-    return "\n".join(_text(cell["source"], number) for cell in taken for number in cell["take"])
+    return "\n".join(_copy(cell["source"], number) for cell in taken for number in cell["take"])
 
 
-def _answers(metadata: dict[str, Any], name: str) -> bool:
-    return (metadata.get("exercise"), metadata.get("role")) == (name, "answer")
-
-
-def _text(source: str, number: int) -> str:
+def _copy(source: str, number: int) -> str:
     """A statement as it was written; of an import, the part for one name."""
     statement = statements(source)[number]
     if isinstance(statement, ast.Import | ast.ImportFrom):

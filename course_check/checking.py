@@ -8,12 +8,9 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
-from operator import attrgetter
-from typing import Protocol
+from itertools import chain, islice
 
 from course_check import own_cells
-from course_check import play as playing
 from course_check.cases import Case
 from course_check.copies.progress import record
 from course_check.diagnose import Level, diagnose
@@ -21,10 +18,10 @@ from course_check.exercise import Exercise, Finding, Play
 from course_check.harness.answer import NOT_WRITTEN, Answer
 from course_check.judge import judge, right_with_zeros
 from course_check.light import lightly
+from course_check.play import HERE, Player
 from course_check.verdict import Verdict
 from course_lib.errors import CheckFailed
 
-SIZE = attrgetter("size")
 WITHOUT_SIMULATOR = ("budget and sturdy", "schedules and hazards", "messages and bytes")
 
 
@@ -33,16 +30,6 @@ class NotPassed(CheckFailed):
 
     def _render_traceback_(self) -> list[str]:
         return str(self).splitlines()
-
-
-class Player(Protocol):
-    """Who plays cases: ``play.py``, or grading, which trusts no answer."""
-
-    def simulator_works(self) -> bool: ...
-
-    def play_all(self, exercise: Exercise, answer: Answer, cases: list[Case], /) -> list[Play]: ...
-
-    def play_real(self, exercise: Exercise, answer: Answer, case: Case, /) -> Play | None: ...
 
 
 def report(verdict: Verdict, fn: Callable) -> Verdict:
@@ -54,13 +41,13 @@ def report(verdict: Verdict, fn: Callable) -> Verdict:
 
         write_map(page)
     if not verdict.failed:
-        return replace(verdict, elsewhere=own_cells.taken(fn))
+        return replace(verdict, elsewhere=own_cells.list_taken(fn))
     raise NotPassed(str(verdict), verdict=verdict)
 
 
 @lightly()
 def verdict_on(
-    exercise: Exercise, answer: Answer, player: Player = playing, secret: str = ""
+    exercise: Exercise, answer: Answer, player: Player = HERE, secret: str = ""
 ) -> Verdict:
     """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
     machine it raises CannotCheck.
@@ -68,47 +55,28 @@ def verdict_on(
     Where there is a ``secret``, it draws the cases, and not the answer's own text, which somebody
     may have made to fit them.
     """
-    rng = random.Random(secret or _seed(answer))
-    complete = player.simulator_works()
-    core, sturdy = (sorted(cases(rng), key=SIZE) for cases in (exercise.core, exercise.sturdy))
-    if complete:
-        regimes, blank = exercise.regimes(rng), _blank(exercise, core)
-        plays = player.play_all(exercise, answer, core + regimes + sturdy + blank)
+    cases = _draw_cases(exercise, random.Random(secret or _make_seed(answer)))
+    if complete := player.simulator_works():
+        plays = player.play_all(exercise, answer, [*chain(*cases.values())])
     else:  # values only; the rest is named, not graded
-        core, regimes, sturdy, blank = _for_real(core)[:5], [], [], []
-        plays = [p for case in core if (p := player.play_real(exercise, answer, case))]
-    if plays and NOT_WRITTEN in _texts(plays[0]):
+        cases = {name: [] for name in cases} | {"core": _keep_real(cases["core"])[:5]}
+        plays = [p for case in cases["core"] if (p := player.play_real(exercise, answer, case))]
+    if plays and NOT_WRITTEN in map(str, plays[0].returned):
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
     rest = iter(plays)
-    in_core, in_regimes, in_sturdy, in_blank = (
-        list(islice(rest, len(cases))) for cases in (core, regimes, sturdy, blank)
-    )
-    ended = len(in_core) == len(core)
-    several = [p for p in in_core if p.case.world > 1]
-    if all(map(right_with_zeros, in_blank)):  # so the numbers came beside the messages
-        for play in in_blank:
-            play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
-        in_core += in_blank
-    right = ended and not any(p.findings for p in in_core)
-    if complete and right and exercise.in_ranks and (able := _for_real(core)):
-        largest = max(able, key=SIZE)
-        if real := player.play_real(exercise, answer, largest):
-            judge(exercise, real)
-            in_core.append(real)
-    first = Level("core", in_core, [p for p in in_core if p.findings], ended)
-    levels = {"core": first}
-    # Counted where everything comes to its right end, so that an answer never loses points by
-    # getting better. In sturdy the budget belongs to what has to be kept.
+    played = {name: list(islice(rest, len(some))) for name, some in cases.items()}
+    ended = {name: len(played[name]) == len(some) for name, some in cases.items()}
+    core = [*played["core"], *_find_beside(played["blank"])]
+    if complete and ended["core"] and exercise.in_ranks and not any(p.findings for p in core):
+        core += _play_for_real(exercise, answer, cases["core"], player)
+    levels = {"core": Level("core", core, [p for p in core if p.findings], ended["core"])}
     if complete and exercise.budget:
-        several = sorted(several + in_regimes, key=lambda play: play.case.size)
-        over = [p for p in several if (p.over_budget or p.error) and first.passed]
-        levels["budget"] = Level("budget", several, over, first.passed)
-    if sturdy:
-        failed = [p for p in in_sturdy if p.findings or p.over_budget]
-        ended = len(in_sturdy) == len(sturdy)
-        levels["sturdy"] = Level("sturdy", in_sturdy, failed, ended, in_core)
+        levels["budget"] = _measure_budget(played, levels["core"].passed)
+    if cases["sturdy"]:
+        failed = [p for p in played["sturdy"] if p.findings or p.over_budget]
+        levels["sturdy"] = Level("sturdy", played["sturdy"], failed, ended["sturdy"], core)
     for level in levels.values():
         if level.failed:
             level.explanation, level.play = diagnose(exercise, level)
@@ -117,28 +85,63 @@ def verdict_on(
     return Verdict(exercise.title, exercise.points, levels, ungraded=ungraded)
 
 
-def _texts(play: Play) -> list[str]:
-    """What the ranks returned, as far as it is text."""
-    returned = [seen.returned for by_rank in play.seen for seen in by_rank]
-    return [value for value in returned if isinstance(value, str)]
+def measure(case: Case) -> tuple[int, int]:
+    """Small cases come first."""
+    return case.world, case.length
 
 
-def _blank(exercise: Exercise, core: list[Case]) -> list[Case]:
-    """Two cases of core once more, in which nobody can know what the others have."""
+def _draw_cases(exercise: Exercise, rng: random.Random) -> dict[str, list[Case]]:
+    """By level, in the order in which they are played. ``blank`` belongs to core, and ``regimes``
+    to the budget."""
+    core, sturdy = (sorted(cases(rng), key=measure) for cases in (exercise.core, exercise.sturdy))
+    blank = _draw_blank(exercise, core)
+    return {"core": core, "regimes": exercise.regimes(rng), "sturdy": sturdy, "blank": blank}
+
+
+def _find_beside(blank: list[Play]) -> list[Play]:
+    """These plays, found wrong, if all are right: then the numbers came beside the messages."""
+    if not all(map(right_with_zeros, blank)):
+        return []
+    for play in blank:
+        play.findings = [Finding("beside", "it is right, though all messages carried zeros")]
+    return blank
+
+
+def _play_for_real(ex: Exercise, answer: Answer, core: list[Case], player: Player) -> list[Play]:
+    """The largest case that real ranks can play, where there is one, and there are such ranks."""
+    able = _keep_real(core)
+    real = player.play_real(ex, answer, max(able, key=measure)) if able else None
+    if real:
+        judge(ex, real)
+    return [real] if real else []
+
+
+def _measure_budget(played: dict[str, list[Play]], core_passed: bool) -> Level:
+    """The budget counts where everything comes to its right end, so that an answer never loses
+    points by getting better. (In sturdy it belongs to what has to be kept.)"""
+    plays = [p for p in played["core"] if p.case.world > 1] + played["regimes"]
+    plays.sort(key=lambda play: measure(play.case))
+    over = [p for p in plays if (p.over_budget or p.error) and core_passed]
+    return Level("budget", plays, over, core_passed)
+
+
+def _draw_blank(exercise: Exercise, core: list[Case]) -> list[Case]:
+    """Two cases of core once more, with zeros in all messages: no rank knows what others have."""
     able = exercise.in_ranks and exercise.blank
     fitting = [case for case in core if able and case.world > 1 and case.calls == 1]
     return [replace(case, blank=True) for case in fitting[:1] + fitting[1:][-1:]]
 
 
-def _for_real(core: list[Case]) -> list[Case]:
+def _keep_real(core: list[Case]) -> list[Case]:
+    """The cases that real ranks can play: on gloo, and on up to three ranks if there are such."""
     able = [c for c in core if c.backend == "gloo"]
     return [c for c in able if c.world <= 3] or able[:1]
 
 
-def _seed(answer: Answer) -> int:
-    """The same for the same answer, and not to be known while it is being written."""
+def _make_seed(answer: Answer) -> int:
+    """A seed that is the same for the same answer, and that its author cannot know beforehand."""
     source = answer.source
     if answer.function is not None:
-        with suppress(OSError, TypeError):  # of what was made by exec nobody keeps the text
+        with suppress(OSError, TypeError):  # nobody keeps the text of what was made by exec
             source = inspect.getsource(answer.function)
     return zlib.crc32(source.encode())

@@ -18,7 +18,8 @@ from course_check.harness.seen import leaves
 
 FACETS = ("left", "grad", "optimizer", "flag", "returned")
 ANYTHING: Any = ...  # stands in an expected value where whatever is there is right
-COUNTED = {"memory": ANYTHING, "largest": ANYTHING}  # of a reading of memory, see beside/memory.py
+# What is noted of a reading of memory: see course_tools/count_memory.py.
+COUNTED = {"memory": ANYTHING, "largest": ANYTHING}
 
 
 def facet(path: str) -> str:
@@ -33,7 +34,7 @@ def facet(path: str) -> str:
 
 
 def same_kind(got: Any, want: Any) -> bool:
-    """Whether ``got`` is the sort of thing that was asked for; for a float any number will do."""
+    """Whether ``got`` is of the kind that was asked for; if that is a float, any number will do."""
     if isinstance(want, float):
         return real(got) is not None
     if type(want) is int:  # numpy's, too; but True is an answer to another question
@@ -63,8 +64,8 @@ def same(got: Any, want: Any, tolerance: float = 0.0) -> bool:
 
 
 def real(value: Any) -> float | None:
-    """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. None
-    where it is no number; a bool is none."""
+    """Any real number as a float: Python's, numpy's, a fraction, a tensor of no dimension. The
+    result is None for everything else, for a bool, too."""
     if type(value) is Tensor and value.dim() == 0:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -101,26 +102,26 @@ def same_but_for(what: str, got: Any, want: Any) -> bool:
     return known and all(fits(here[at], there[at]) for at in there)
 
 
-def between(t: Tensor) -> Tensor:
-    """What lies in a tensor's memory and is none of its elements."""
+def read_between(t: Tensor) -> Tensor:
+    """The memory of a tensor that belongs to none of its elements."""
     memory = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())
     foreign = torch.ones(memory.shape, dtype=torch.bool)
     foreign.as_strided(t.shape, t.stride(), t.storage_offset()).fill_(False)
     return memory[foreign]
 
 
-def held_otherwise(got: Any, want: Any) -> bool:
+def is_held_otherwise(got: Any, want: Any) -> bool:
     """Whether two values are equal but for the kind of their lists, tuples, sets and ranges."""
-    return isinstance(got, HOLDERS) and _flat(got) == _flat(want)
+    return isinstance(got, HOLDERS) and _flatten(got) == _flatten(want)
 
 
 HOLDERS = (list, tuple, set, frozenset, range)
 
 
-def _flat(value: Any) -> Any:
+def _flatten(value: Any) -> Any:
     if isinstance(value, HOLDERS):
         inner = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        return [_flat(item) for item in inner]
+        return [_flatten(item) for item in inner]
     return show(value, 17) if isinstance(value, Tensor) else value
 
 
@@ -129,7 +130,7 @@ def alike(got: Tensor, want: Tensor) -> Tensor:
     return (got == want) | ((got != got) & (want != want))
 
 
-def places(got: Any, want: Any) -> list[int]:
+def find_places(got: Any, want: Any) -> list[int]:
     """At which elements two tensors of one shape differ."""
     if not (isinstance(got, Tensor) and isinstance(want, Tensor)) or got.shape != want.shape:
         return []
@@ -156,10 +157,10 @@ def show(value: Any, digits: int = 6) -> str:
     if value is ANYTHING:
         return "…"
     if value is None or isinstance(value, int | str | range):
-        return cut(repr(value))
+        return shorten(repr(value))
     if isinstance(value, torch.optim.Optimizer):
         return type(value).__name__
-    return f"{type(value).__name__}(…)" if " at 0x" in repr(value) else cut(str(value))
+    return f"{type(value).__name__}(…)" if " at 0x" in repr(value) else shorten(str(value))
 
 
 def show_apart(one: Any, other: Any) -> tuple[str, str]:
@@ -173,7 +174,8 @@ def show_apart(one: Any, other: Any) -> tuple[str, str]:
     return show(one, digits), show(other, digits)
 
 
-def cut(text: str, most: int = 60) -> str:
+def shorten(text: str, most: int = 60) -> str:
+    """The text on one line of at most so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 2] + " …"
 

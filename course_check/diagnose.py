@@ -17,14 +17,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 
 from course_check import usual_diagnoses as usual
 from course_check.cases import SPREAD, clause
 from course_check.exercise import After, Diagnosis, Exercise, Finding, Mistake, Play, Right
 from course_check.harness.seen import Seen
-from course_check.judge import which_differ
+from course_check.judge import say_which_differ
 
 GRAVE = ("Broken", "RankDied", "CourseError", "Hang", "Hazard")  # in this order
 
@@ -58,14 +57,28 @@ class Level:
         return [p for p in [*self.besides, *self.plays] if not p.findings and p not in self.failed]
 
     @property
-    def shows_smallest(self) -> bool:
-        """Whether the case that is shown is the first that fails."""
-        return self.play is self.failed[0]
-
-    @property
     def findings(self) -> list[Finding]:
         """What is wrong in the case that is shown."""
         return self.play.findings or self.play.over_budget if self.play else []
+
+
+# Note [The order of the tables]
+#
+# Several diagnoses may be true of one play, and the first that is true is told. So the order of the
+# tables, and the order within each, decides the hints of all exercises:
+#
+#   CUT_OFF        what ended all play: nothing that came before it can be trusted
+#   ex.diagnoses   what the exercise itself knows, in the order of its hints
+#   ERRORS         the particular before the general: ranks that all send first are in a deadlock,
+#                  too, and every exception "raises"
+#   TALK, silent   what is said that should not be, or not said at all
+#   by values      right numbers in a wrong form; then the exercise's mistakes, in its order; then
+#                  one rank that is right alone; at last what is left in the wrong memory
+#   PATTERNS, ex.diagnoses, BUDGET   if all values are right, and the budget is not kept
+#
+# A diagnosis that is new goes before every other that is true of its plays and says less.
+# tests/checks/test_tables.py holds the pairs in which that matters; tests/checks/test_zoo.py holds
+# the hint of each wrong answer that is known.
 
 
 def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
@@ -73,49 +86,51 @@ def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:
     ``04.divides``."""
     gravest = min(level.failed, key=_gravity)
     like = [gravest, *(p for p in level.failed if p is not gravest and _is_like(ex, p, gravest))]
-    shown, names = None, _only_with(ex, level)
+    shown, names = None, _find_shared_features(ex, level)
     silent = usual.NOTHING_SENT if ex.blank else {}
     said = usual.first_true(like, usual.CUT_OFF, ex.diagnoses, usual.ERRORS, usual.TALK, silent)
     if said is None and gravest.done and gravest.findings:
-        said, shown = _by_values(ex, level, like, names)
+        said, shown = _explain_values(ex, level, like, names)
     elif said is None and gravest.done:
         # a pattern shows where more than three ranks have something to say to one another
         many = [p for p in level.failed if p.case.world > 3 and p.case.length >= p.case.world]
         said = usual.first_true(many, usual.PATTERNS)
         said = said or usual.first_true([gravest], ex.diagnoses, usual.BUDGET)
     if names and (said is None or said.id in usual.VAGUE):
-        said, shown = _only(ex, level, names, said), gravest
+        said, shown = _blame_features(ex, said, names, _say_only_where(ex, level, names)), gravest
     if said is None:
-        said, shown = _unexplained(ex, gravest), gravest
+        said, shown = _say_what_differs(ex, gravest), gravest
     shown = shown or next(filter(said.when, level.failed), gravest)
     hint = f"Forward is right. {said.hint}" if usual.wrong_in_backward(shown) else said.hint
     return replace(said, id=f"{ex.number.split('.')[0]}.{said.id}", hint=hint), shown
 
 
 def _gravity(play: Play) -> tuple[int, bool]:
-    """Grave errors first, and budgets last."""
+    """A key by which grave errors come first, and plays that only miss the budget last."""
     grave = next((i for i, kind in enumerate(GRAVE) if kind in play.kinds()), len(GRAVE))
     return grave, not play.findings
 
 
 def _is_like(ex: Exercise, play: Play, other: Play) -> bool:
-    """It ends as the other does, and has no feature that the other lacks. Hazards are alike where
-    their kinds are: one answer may run into several."""
+    """Whether a play ends as the other does, and has no feature that the other lacks. Hazards are
+    alike only if their kinds are: one answer may run into several."""
     ends = [(type(p.error), getattr(p.error, "kind", "")) for p in (play, other)]
     return ends[0] == ends[1] and ex.features(play.case) <= ex.features(other.case)
 
 
-def _unexplained(ex: Exercise, play: Play) -> Diagnosis:
-    where = which_differ(play)
-    hint = f"{where} {usual.NONE_FITS.hint}".strip() if ex.in_ranks else usual.BY_HAND
-    return replace(usual.NONE_FITS, hint=hint, when=lambda p: which_differ(p) == where)
+def _say_what_differs(ex: Exercise, play: Play) -> Diagnosis:
+    """The last resort: no diagnosis fits, so the hint says only where values differ."""
+    where = say_which_differ(play)
+    none_fits = usual.make_diagnosis("values-differ", lambda p: say_which_differ(p) == where)
+    hint = f"{where} {none_fits.hint}".strip() if ex.in_ranks else usual.BY_HAND
+    return replace(none_fits, hint=hint)
 
 
 # ---- it goes wrong only where … ------------------------------------------------------------------
 
 
-def _only_with(ex: Exercise, level: Level) -> Sequence[str]:
-    """One feature or two, of which all that fails has one and nothing that passes has any."""
+def _find_shared_features(ex: Exercise, level: Level) -> Sequence[str]:
+    """One feature or two: each play that fails has one of them, and none that passes has any."""
     fine = set[str]().union(*(ex.features(p.case) for p in level.fine))
     failed = [ex.features(p.case) - fine for p in level.failed]
     most = [name for name, _ in Counter(n for f in failed for n in sorted(f)).most_common()]
@@ -123,10 +138,8 @@ def _only_with(ex: Exercise, level: Level) -> Sequence[str]:
     return next((names for names in several if all({*names} & f for f in failed)), ())
 
 
-def _only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
-    """The features in a sentence, and a question about each; nothing where there are none."""
-    if not names:
-        return ""
+def _say_only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
+    """The features in a sentence, and a question about each."""
     clauses, questions = zip(*(clause(name, ex.words) for name in names), strict=True)
     asked = dict.fromkeys(filter(None, questions))  # two features may have one question
     where = ", or where ".join(dict.fromkeys(clauses))
@@ -134,118 +147,112 @@ def _only_where(ex: Exercise, level: Level, names: Sequence[str]) -> str:
     return " ".join([said, *asked])
 
 
-def _only(ex: Exercise, level: Level, names: Sequence[str], said: Diagnosis | None) -> Diagnosis:
-    """The features in place of a diagnosis, or before one that alone says little."""
-    hint = f"{_only_where(ex, level, names)} {said.hint if said else ''}".strip()
+def _blame_features(
+    ex: Exercise, said: Diagnosis | None, names: Sequence[str], where: str
+) -> Diagnosis:
+    """A diagnosis that names the features; what was ``said``, which is vague, comes after."""
     id = f"only-{'-or-'.join(names)}".replace(" ", "-")
+    hint = f"{where} {said.hint if said else ''}".strip()
     return Diagnosis(id, hint, lambda p: bool({*names} & ex.features(p.case)))
 
 
 # ---- of what came to its end, with wrong values --------------------------------------------------
 
+Ways = list[tuple[Mistake, Right]]  # each of a mistake's functions, with the mistake
+Told = tuple[Diagnosis | None, Play | None]  # and a play that shows it best, where one does
 
-def _by_values(
-    ex: Exercise, level: Level, like: list[Play], names: Sequence[str]
-) -> tuple[Diagnosis | None, Play | None]:
-    """What the values tell, and a play that shows it best, where one does."""
+
+def _explain_values(ex: Exercise, level: Level, like: list[Play], names: Sequence[str]) -> Told:
+    """What the values tell, facet by facet: the first that a mistake explains is named."""
     if right_numbers := usual.first_true(like, usual.NUMBERS):
         return right_numbers, None
-    for facet in like[0].wrong:
-        plays = [p for p in like if facet in p.wrong]
-        mistakes = [*ex.mistakes, usual.UNTOUCHED] if facet in ("left", "grad") else [*ex.mistakes]
-        if ways := _fitting(ex, facet, plays, mistakes, level.fine):
-            return _told(ex, facet, plays, mistakes, _broadest(ex, facet, ways, level), "")
+    for name in like[0].wrong:
+        facet = _WrongFacet(ex, name, [p for p in like if name in p.wrong])
+        mistakes = [*ex.mistakes, usual.UNTOUCHED] if name in ("left", "grad") else [*ex.mistakes]
+        if ways := facet.find_fitting(mistakes, level.fine):
+            return facet.name_mistake(mistakes, facet.keep_broadest(ways, level.failed), "")
         # One number is easily another mistake's as well: of a formula the feature says more.
         if names and ex.in_ranks:
             # Plays that are fine say nothing of a mistake that is made only where others are not.
             # A part that is left out is untouched, too, but for what contiguous() has copied.
             copied = not {*names}.isdisjoint((*SPREAD, "unordered"))
             mistakes = mistakes if copied else [*ex.mistakes]
-            if ways := _fitting(ex, facet, plays, mistakes, []):
-                return _told(ex, facet, plays, mistakes, ways, _only_where(ex, level, names))
-        if ex.blank and all(_one_right(ex, facet, p) for p in plays):
-            return replace(usual.ONE_RANK, when=partial(_one_right, ex, facet)), None
+            if ways := facet.find_fitting(mistakes, []):
+                return facet.name_mistake(mistakes, ways, _say_only_where(ex, level, names))
+        if ex.blank and all(map(facet.is_right_on_one_rank, facet.plays)):
+            return usual.make_diagnosis("one-rank-alone", facet.is_right_on_one_rank), None
     return usual.first_true(like[:1], usual.DONE), None
 
 
-def _spoils(ex: Exercise, wrong: Right, play: Play) -> set[str]:
-    """The facets that this mistake would spoil."""
-    return ex.differing(play.comes_to(wrong), play.expected)
+@dataclass(frozen=True)
+class _WrongFacet:
+    """One facet that is wrong, and the plays to explain: those like the gravest in which it is."""
 
+    ex: Exercise
+    name: str
+    plays: list[Play]
 
-def _predicts(ex: Exercise, wrong: Right, play: Play, facet: str) -> bool:
-    """Whether this facet is what the mistake would make of it, and no other facet is right that
-    the mistake would spoil."""
-    return facet in _spoils(ex, wrong, play) <= set(play.wrong) and (
-        facet not in ex.differing(play.seen, play.comes_to(wrong))
-    )
+    def spoils(self, wrong: Right, play: Play) -> set[str]:
+        """The facets that this mistake would spoil."""
+        return self.ex.differing(play.comes_to(wrong), play.expected)
 
+    def predicts(self, wrong: Right, play: Play) -> bool:
+        """Whether this facet is what the mistake would make of it, and no other facet is right that
+        the mistake would spoil."""
+        return self.name in self.spoils(wrong, play) <= set(play.wrong) and (
+            self.name not in self.ex.differing(play.seen, play.comes_to(wrong))
+        )
 
-def _fitting(
-    ex: Exercise, facet: str, plays: list[Play], mistakes: list[Mistake], fine: list[Play]
-) -> list[tuple[Mistake, Right]]:
-    """The mistakes that predict this facet of all these plays, and spoil none that is fine."""
-    return [
-        (mistake, way)
-        for mistake in mistakes
-        for way in mistake.wrong
-        if all(_predicts(ex, way, p, facet) for p in plays)
-        and not any(_spoils(ex, way, p) for p in fine)
-    ]
+    def find_fitting(self, mistakes: list[Mistake], fine: list[Play]) -> Ways:
+        """The mistakes that predict this facet of all the plays, and spoil none that is fine."""
+        return [
+            (mistake, way)
+            for mistake in mistakes
+            for way in mistake.wrong
+            if all(self.predicts(way, p) for p in self.plays)
+            and not any(self.spoils(way, p) for p in fine)
+        ]
 
+    def keep_broadest(self, ways: Ways, failed: list[Play]) -> Ways:
+        """Those that predict most of what fails. Only plays like the gravest had to be explained: a
+        mistake that explains others as well is the likelier cause, and is told alone."""
+        failed = [p for p in failed if p.done and self.name in p.wrong]
+        explained = [sum(self.predicts(way, p) for p in failed) for _, way in ways]
+        return [one for one, n in zip(ways, explained, strict=True) if n == max(explained)]
 
-def _broadest(
-    ex: Exercise, facet: str, ways: list[tuple[Mistake, Right]], level: Level
-) -> list[tuple[Mistake, Right]]:
-    """Those that predict most of what fails. Only plays like the gravest had to be explained: a
-    mistake that explains others as well is the likelier cause, and is told alone.
-    """
-    failed = [p for p in level.failed if p.done and facet in p.wrong]
-    explained = [sum(_predicts(ex, way, p, facet) for p in failed) for _, way in ways]
-    return [one for one, n in zip(ways, explained, strict=True) if n == max(explained)]
+    def name_mistake(self, mistakes: list[Mistake], ways: Ways, where: str) -> Told:
+        """The mistake in words, or the two that nothing tells apart. It is shown on a play on which
+        nothing else would look like it, if there is one."""
+        several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
+        hint = several[0].hint
+        if several[1:]:
+            hint = f"What was played fits two causes. {hint} Or: {several[1].hint}"
+        mine = [way for mistake, way in ways if mistake in several]
+        others = [way for mistake in mistakes if mistake not in several for way in mistake.wrong]
 
+        def is_clear(play: Play) -> bool:
+            """Whether neither a right answer nor another mistake would come to the same."""
+            said, *rest = ([play.comes_to(way)[0]] for way in (mine[0], self.ex.right, *others))
+            return all(self.name in self.ex.differing(said, other) for other in rest)
 
-def _told(
-    ex: Exercise,
-    facet: str,
-    plays: list[Play],
-    mistakes: list[Mistake],
-    ways: list[tuple[Mistake, Right]],
-    where: str,
-) -> tuple[Diagnosis, Play]:
-    """The mistake in words, or the two that nothing tells apart; shown where nothing else would
-    look like it, if there is such a play."""
-    several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]
-    hint = several[0].hint
-    if several[1:]:
-        hint = f"What was played fits two causes. {hint} Or: {several[1].hint}"
-    mine = [way for mistake, way in ways if mistake in several]
-    others = [way for mistake in mistakes if mistake not in several for way in mistake.wrong]
+        def when(play: Play) -> bool:
+            return play.done and any(self.predicts(way, play) for way in mine)
 
-    def clear(play: Play) -> bool:
-        """Whether the mistake comes to something else there than right would, and all others."""
-        said, *rest = ([play.comes_to(way)[0]] for way in (mine[0], ex.right, *others))
-        return all(facet in ex.differing(said, other) for other in rest)
+        said = Diagnosis(several[0].id, f"{where} {hint}".strip(), when)
+        return said, next(filter(is_clear, self.plays), self.plays[0])
 
-    def when(play: Play) -> bool:
-        return play.done and any(_predicts(ex, way, play, facet) for way in mine)
+    def is_right_on_one_rank(self, play: Play) -> bool:
+        """One of several ranks has got this facet right, by a change, and no other one has what all
+        should have alike."""
+        if not play.done or play.case.world < 2 or usual.found("argument changed")(play):
+            return False
+        first, *others = play.expected[0]
+        if not all(self.is_alike(one, first) for one in others):
+            return False
+        pairs = zip(play.seen[0], play.expected[0], strict=True)
+        right = [rank for rank, (got, want) in enumerate(pairs) if self.is_alike(got, want)]
+        before = [Seen(None, play.before(rank)) for rank in right]
+        return len(right) == 1 and not self.is_alike(play.got(right[0]), before[0])
 
-    said = Diagnosis(several[0].id, f"{where} {hint}".strip(), when)
-    return said, next(filter(clear, plays), plays[0])
-
-
-def _one_right(ex: Exercise, facet: str, play: Play) -> bool:
-    """One of several ranks has got this facet right, by a change, and no other one has what all
-    should have alike."""
-    if not play.done or play.case.world < 2 or usual.found("argument changed")(play):
-        return False
-
-    def alike(one: Seen, other: Seen) -> bool:
-        return facet not in ex.differing([After([one])], [After([other])])
-
-    first, *others = play.expected[0]
-    if not all(alike(one, first) for one in others):
-        return False
-    pairs = zip(play.seen[0], play.expected[0], strict=True)
-    right = [rank for rank, (got, want) in enumerate(pairs) if alike(got, want)]
-    return len(right) == 1 and not alike(play.got(right[0]), Seen(None, play.before(right[0])))
+    def is_alike(self, one: Seen, other: Seen) -> bool:
+        return self.name not in self.ex.differing([After([one])], [After([other])])

@@ -35,7 +35,7 @@ def untouched(given: list[tuple]) -> None:
 
 
 class After(list[Seen]):
-    """What every rank has after one call; of a mistake that comes to no end: no rank."""
+    """What every rank has after one call. It is empty for a mistake that comes to no end."""
 
     @cached_property
     def facets(self) -> dict[str, dict[str, Any]]:
@@ -50,7 +50,7 @@ class After(list[Seen]):
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """One thing that is wrong in a play. ``rank`` is None where it is about all of them."""
+    """One thing that is wrong in a play. ``rank`` is None if it is about all ranks."""
 
     kind: str
     text: str = ""
@@ -61,17 +61,19 @@ class Finding:
     call: int = 0
 
 
-def _version(args: tuple) -> int:
-    """It grows when somebody writes into a tensor of these, be it the same numbers again."""
+def _count_writes(args: tuple) -> int:
+    """A number that grows when somebody writes into one of these tensors, even the same values."""
     return sum(leaf._version for _, leaf in leaves(args) if isinstance(leaf, Tensor))
 
 
 class Prepared:
-    """The arguments of all ranks in every call of a case, and what would come of them. The same
-    for every answer, so it is made once."""
+    """The arguments of all ranks in every call of a case, and what would come of them.
+
+    They are the same for every answer, so they are made once.
+    """
 
     def __init__(self, by_call: list[list[tuple]]) -> None:
-        self.by_call = by_call  # and in that by rank
+        self.by_call = by_call  # [call][rank]
         self._outcomes: dict[tuple[Right, int], After] = {}
 
     @cached_property
@@ -83,13 +85,13 @@ class Prepared:
         """What would come of the call if ``fn`` were what the ranks do."""
         if (fn, call) not in self._outcomes:
             given = [mine.value[call] for mine in self.by_rank]
-            before = list(map(_version, given))
+            before = list(map(_count_writes, given))
             try:
                 returned = fn(given) or [None] * len(given)
             except IMPOSSIBLE:
                 returned = given = before = []
             ends = [
-                Seen(r, left(tuple(a)), ("written",) * (_version(a) > v))
+                Seen(r, left(tuple(a)), ("written",) * (_count_writes(a) > v))
                 for r, a, v in zip(returned, given, before, strict=True)
             ]
             self._outcomes[fn, call] = After(ends)
@@ -132,7 +134,7 @@ class Play:
 
     @property
     def returned(self) -> list[Any]:
-        """By rank what came back from the first call; nothing where some rank came to no end."""
+        """What came back from the first call, by rank. It is empty if a rank came to no end."""
         return [seen.returned for seen in self.seen[0]] if self.done else []
 
     def got(self, rank: int, call: int = 0) -> Seen:
@@ -143,7 +145,7 @@ class Play:
         return self.inputs[call][rank][0]
 
     def before(self, rank: int, call: int = 0) -> tuple:
-        """What there was to compare of a rank's arguments before the call."""
+        """A rank's arguments before the call, as data that can be compared."""
         return self.prepared.outcome(untouched, call)[rank].args
 
     def comes_to(self, fn: Right) -> list[After]:
@@ -151,7 +153,7 @@ class Play:
         return [self.prepared.outcome(fn, call) for call in range(self.case.calls)]
 
     def kinds(self) -> set[str]:
-        """Of all that is wrong; of an error its own kind as well."""
+        """The kinds of all findings, and the kind of an error (a hazard has one)."""
         said = {f.kind for f in self.findings + self.over_budget}
         return said | {getattr(self.error, "kind", "")} - {""}
 
@@ -193,10 +195,10 @@ class Lives(Protocol):
     """Processes of their own beside a play, in which an answer is killed and started again."""
 
     def folders(self) -> AbstractContextManager[list[str]]:
-        """In the notebook: two folders for what the processes write."""
+        """Two folders for what the processes write; made in the notebook's process."""
 
     def start(self, load: Callable[[], Any], places: list[str]) -> None:
-        """In the process that plays, before it has threads: fork the one that has the lives."""
+        """Fork the process that has the lives, from the one that plays: it has no threads yet."""
 
 
 @dataclass(frozen=True)
@@ -204,10 +206,10 @@ class Exercise:
     """An exercise as its lesson declares it; how it is checked is not its business.
 
     ``inputs(case, rank)`` makes one rank's arguments. ``rules`` belong to core, ``budget`` is a
-    level of its own, held on the cases of core and on ``regimes``, which it has for itself.
+    level of its own, held on the cases of core and on ``regimes``, which it alone has.
     ``settle(want, got)`` says what is wanted where several outcomes are right: it may change
-    ``want``. Facets in ``free`` are the answer's own affair. ``tolerance`` is relative,
-    0 for exactly equal. ``blank`` is false where the answer does not hang on what others say.
+    ``want``. Facets in ``free`` are not compared. ``tolerance`` is relative,
+    0 for exactly equal. ``blank`` is false if the answer does not depend on what others send.
     ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``lives``: starts processes
     in which an argument plays the answer, and in which it may be killed.
     """
@@ -240,7 +242,7 @@ class Exercise:
 
     @cached_property
     def some_cases(self) -> list[Case]:
-        """Of each level the cases of one draw."""
+        """The cases of one draw, of all levels."""
         levels = (self.core, self.sturdy, self.regimes)
         return [case for level in levels for case in level(random.Random(0))]
 
@@ -251,7 +253,7 @@ class Exercise:
 
     @property
     def points(self) -> dict[str, int]:
-        """By level; what a level would be worth that this exercise has not goes to core."""
+        """The points of each level. Core also gets those of a level that the exercise lacks."""
         has = {"core": True, "budget": bool(self.budget), "sturdy": self.sturdy is not no_cases}
         mine = {level: POINTS[level] for level in POINTS if has[level]}
         mine["core"] += 100 - sum(mine.values())

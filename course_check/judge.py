@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from course_check.compare import FACETS, between, facet, places, same, same_kind
+from course_check.compare import FACETS, facet, find_places, read_between, same, same_kind
 from course_check.exercise import After, Exercise, Finding, Play
 from course_lib.diagnosis.lines import ranks_text
 
@@ -34,7 +34,7 @@ def judge(exercise: Exercise, play: Play) -> None:
             After(exercise.settle(copy.deepcopy(list(want)), got))
             for want, got in zip(play.expected, play.seen, strict=True)
         ]
-    play.findings = [f for call in range(play.case.calls) for f in _in_call(exercise, play, call)]
+    play.findings = [f for call in range(play.case.calls) for f in _compare(exercise, play, call)]
     if play.caught and play.findings:
         play.findings.append(Finding("refused", play.caught))
     wrong = exercise.differing(play.seen, play.expected) if play.findings else ()
@@ -50,8 +50,8 @@ def right_with_zeros(play: Play) -> bool:
     return play.done and not {f.kind for f in play.findings} & {"returned", "type", "left"}
 
 
-def which_differ(play: Play) -> str:
-    """On which ranks it is wrong, and in which elements of their tensors, where not all are."""
+def say_which_differ(play: Play) -> str:
+    """A sentence that names the ranks and elements that are wrong; empty if all of them are."""
     values = [f for f in play.findings if f.kind in ("returned", "left")]
     wrong = {f.rank for f in values if f.rank is not None}
     right = set(range(play.case.world)) - wrong
@@ -61,7 +61,7 @@ def which_differ(play: Play) -> str:
         said = [f"only {ranks_text(wrong)} {are} wrong"]
         if len(wrong) > 1 == len(right):
             said = [f"all ranks but {right.pop()} are wrong"]
-    where = {tuple(places(f.got, f.want)) for f in values}
+    where = {tuple(find_places(f.got, f.want)) for f in values}
     at = where.pop() if len(where) == 1 else ()
     if 0 < len(at) < values[0].got.numel():
         elements, differ = ("element", "differs") if len(at) == 1 else ("elements", "differ")
@@ -69,7 +69,8 @@ def which_differ(play: Play) -> str:
     return f"Here {', and '.join(said)}." if said else ""
 
 
-def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
+def _compare(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
+    """What differs on each rank, after this call, from what was expected."""
     same_here = partial(same, tolerance=exercise.tolerance)
     for rank, want in enumerate(play.expected[call]):
         find, got = partial(Finding, rank=rank, call=call), play.got(rank, call)
@@ -77,7 +78,7 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
             kind = "returned" if same_kind(got.returned, want.returned) else "type"
             yield find(kind, "returns", got=got.returned, want=want.returned)
         for args in zip(play.before(rank, call), got.args, want.args, strict=True):
-            old, new, wanted = (_counted(exercise, arg) for arg in args)
+            old, new, wanted = (_keep_counted(exercise, arg) for arg in args)
             if "left" not in exercise.free and not same_here(new, wanted):
                 stays = same_here(old, wanted) and "written" not in want.notes
                 kind = "argument changed" if stays else "left"
@@ -92,15 +93,15 @@ def _in_call(exercise: Exercise, play: Play, call: int) -> Iterator[Finding]:
 
 
 def _written_between(before: Any, after: Any) -> bool:
-    """Whether what is none of a tensor's elements has changed in its memory, where it still lies
-    as it did."""
+    """Whether memory between a tensor's elements has changed, if it still lies as it did."""
     if not (isinstance(before, Tensor) and isinstance(after, Tensor)):
         return False
-    one, other = between(before), between(after)
+    one, other = read_between(before), read_between(after)
     return before.stride() == after.stride() and len(one) == len(other) and not same(one, other)
 
 
-def _counted(exercise: Exercise, value: Any) -> Any:
+def _keep_counted(exercise: Exercise, value: Any) -> Any:
+    """What is compared of an argument: of a dict, the entries whose facets are not free."""
     if not isinstance(value, dict):
         return value
     return {name: v for name, v in value.items() if facet(name) not in exercise.free}

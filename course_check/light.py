@@ -14,9 +14,18 @@ import torch
 NAME = "torch._dynamo"
 
 
+# Note [The stand-in for torch._dynamo]
+#
+# Optimizers, DDP and checkpoint() import torch._dynamo, torch's compiler, when they are first used.
+# That takes seconds in each process that plays, and they use three functions of it and a setting,
+# of which none does anything where nothing is compiled. So a module with these names stands in its
+# place while a check plays. An answer, or a newer torch, that asks for any other name gets the real
+# module at once, under the same name. tests/checks/test_tables.py says which of the two happens,
+# and which of the names torch no longer has.
+
+
 class _NoDynamo(ModuleType):
-    """Stands for torch._dynamo, which optimizers, DDP and checkpoint() import for three functions
-    and a setting, for seconds. Asked for more, it gives way to the real one."""
+    """Stands for torch._dynamo. Asked for more than it has, it gives way to the real one."""
 
     config = SimpleNamespace(error_on_nested_fx_trace=True)
     utils = SimpleNamespace(get_optimize_ddp_mode=lambda: "no_optimization")
@@ -24,7 +33,8 @@ class _NoDynamo(ModuleType):
     graph_break = staticmethod(lambda: None)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # who looks through all modules
+        # inspect and warnings look through all modules, and ask for no part of the compiler.
+        if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         sys.modules.pop(NAME, None)
         vars(torch).pop("_dynamo", None)  # the real one asks itself for its parts by this name
@@ -33,7 +43,7 @@ class _NoDynamo(ModuleType):
 
 @contextmanager
 def lightly() -> Iterator[None]:
-    """In here torch computes on one thread, as a few numbers are faster then, and does without
+    """In here torch computes on one thread, on which a few numbers are faster. It does without
     torch._dynamo, unless that has been imported before."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What an answer is run with: of the lesson's given cells and of earlier answers, what it needs.
+"""Find what an answer is run with: those statements of the cells before it that it needs.
 
 A learner's notebook runs whole jobs before it comes to an exercise. An answer needs none of them,
 only the names that it uses: imports, functions, classes, constants. So cells are taken apart into
@@ -48,7 +48,7 @@ def namespace(exercise: str, answer: CellText, before: Iterable[CellText]) -> Na
     cells = [*before, answer]
     bodies = [readable(cell.source) for cell in cells]
     bound = [[binds(statement) for statement in body] for body in bodies]
-    # the last cell that binds a name has the word
+    # If several cells bind a name, the last one counts.
     last = {name: at for at, body in enumerate(bound) for names in body for name in names}
     take: list[set[int]] = [set() for _ in cells]
     needed = [exercise]
@@ -91,16 +91,16 @@ def statements(source: str, file: str = "<cell>") -> list[ast.stmt]:
 
 
 def readable(source: str) -> list[ast.stmt]:
-    """The same; none where the cell is not Python, as one with a magic."""
+    """The statements of a cell; none if it is not Python, as a cell with a magic is not."""
     try:
         return statements(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []  # a given cell with a magic has nothing for an answer
+        return []
 
 
 def binds(statement: ast.stmt) -> set[str]:
     """The names that a statement of a cell binds, or whose object it changes."""
-    symbols = _table(statement).get_symbols()
+    symbols = _read_symbols(statement).get_symbols()
     bound = [s for s in symbols if s.is_assigned() or s.is_imported() or s.is_namespace()]
     parts = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute | ast.Subscript)]
     changed: list[ast.expr] = [part for part in parts if isinstance(part.ctx, ast.Store)]
@@ -108,10 +108,10 @@ def binds(statement: ast.stmt) -> set[str]:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         changed.append(call.func)  # table.append(x)
     names = {symbol.get_name() for symbol in bound}
-    return names | {_base(node) for node in changed} - {"", "torch", "dist"}
+    return names | {_find_base(node) for node in changed} - {"", "torch", "dist"}
 
 
-def _base(node: ast.expr) -> str:
+def _find_base(node: ast.expr) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
@@ -119,17 +119,17 @@ def _base(node: ast.expr) -> str:
 
 def reads(statement: ast.stmt) -> set[str]:
     """The names outside of itself that a statement, or a function in it, looks up."""
-    return set(_looked_up(_table(statement)))
+    return set(_list_lookups(_read_symbols(statement)))
 
 
-def _table(statement: ast.stmt) -> symtable.SymbolTable:
+def _read_symbols(statement: ast.stmt) -> symtable.SymbolTable:
     return symtable.symtable(ast.unparse(statement), "<cell>", "exec")
 
 
-def _looked_up(table: symtable.SymbolTable) -> Iterator[str]:
+def _list_lookups(table: symtable.SymbolTable) -> Iterator[str]:
     for symbol in table.get_symbols():
         outside = symbol.is_global() or table.get_type() == "module"
         if symbol.is_referenced() and outside:
             yield symbol.get_name()
     for inner in table.get_children():
-        yield from _looked_up(inner)
+        yield from _list_lookups(inner)

@@ -1,10 +1,10 @@
 """What an answer takes from cells that are no part of the lesson.
 
 Grading runs the answer's cell with the lesson's own ones, so a helper in another cell of the
-learner's is there when ``check`` plays the answer, and not when it is graded. A front end that
-names the cells it runs lets us know whose each of them is: a lesson's are ``00-3fa9c1``, or
-``my_share-answer``. What an answer takes from a cell to try it, the learner has written there.
-Where nothing is known of a cell, nothing is said.
+learner's is there when ``check`` plays the answer, and is missing when it is graded. The id of a
+cell says whose it is, if the front end passes it on: a lesson's cells are called ``00-3fa9c1`` or
+``my_share-answer``. A cell to try an answer counts as the learner's, who has written into it what
+an answer takes from there. If nothing is known of a cell, nothing is said.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ _cells: dict[str, bool] = {}  # the text of each cell that was run: is it the le
 
 
 def note_cells() -> None:
-    """From now on note which cells this notebook runs; elsewhere there is nothing to note."""
+    """Note from now on which cells this notebook runs. Outside a notebook this does nothing."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         shell.events.register("pre_run_cell", _note)
 
 
 def _note(cell: Any) -> None:
+    """Note whether a cell is the learner's own, before it runs."""
     id = getattr(cell, "cell_id", None)
     known = isinstance(id, str) and not id.startswith("vscode-")
     _cells[cell.raw_cell] = known and not _LESSONS.match(str(id))
 
 
-def taken(answer: Callable) -> list[str]:
+def list_taken(answer: Callable) -> list[str]:
     """The names that the answer takes from the learner's own cells, sorted."""
-    bound = [(_binds(text), own) for text, own in _cells.items()]
+    bound = [(_list_bound(text), own) for text, own in _cells.items()]
     return sorted(
         name
-        for name in _needed(answer)
+        for name in _list_needed(answer)
         if (whose := [own for names, own in bound if name in names]) and all(whose)
     )
 
 
-def _needed(answer: Callable) -> set[str]:
+def _list_needed(answer: Callable) -> set[str]:
     """The global names that it uses, and those that the notebook's functions among them use."""
     needed: set[str] = set()
     todo: list[Any] = [answer]
@@ -52,21 +53,22 @@ def _needed(answer: Callable) -> set[str]:
         if isinstance(one, type):
             todo += [method for method in vars(one).values() if isinstance(method, FunctionType)]
         elif isinstance(one, FunctionType):
-            here = {n for n in _names(one.__code__) if n in one.__globals__} - needed
+            here = {n for n in _list_names(one.__code__) if n in one.__globals__} - needed
             needed |= here
             values = [one.__globals__[name] for name in here]
             todo += [v for v in values if getattr(v, "__module__", None) == "__main__"]
     return needed - {getattr(answer, "__name__", "")}
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _list_names(code: CodeType) -> Iterator[str]:
+    """The names that a function and those inside it use."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
-            yield from _names(inner)
+            yield from _list_names(inner)
 
 
-def _binds(text: str) -> set[str]:
+def _list_bound(text: str) -> set[str]:
     """What a cell defines, imports or assigns."""
     try:
         symbols = symtable.symtable(text, "<cell>", "exec").get_symbols()

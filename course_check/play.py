@@ -1,8 +1,10 @@
 """Play an answer's cases elsewhere: in the simulator of another process, or on real ranks.
 
-play_all     all cases in one process, under five schedules in turn; results go into a file
-             as they come, so that an answer that hangs or dies takes only the rest along
-play_real    one case, on processes that talk by gloo
+``Player`` is what a check plays with, and what grading replaces by a player that trusts no answer:
+
+    play_all     all cases in one process, under five schedules in turn; results go into a file
+                 as they come, so that an answer that hangs or dies takes only the rest along
+    play_real    one case, on processes that talk by gloo
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import IO
 
 import torch.distributed as dist
@@ -32,11 +35,11 @@ from course_lib.pickling import why
 from course_lib.recording.log import nameless_file
 from course_lib.trace import Run
 
-# Seconds of the processor after which a play is called a hang: by the simulator; by the system,
-# where the play keeps even that from running.
+# Seconds of processor time after which a play is called a hang: by the simulator (ONE_PLAY), or by
+# the system, if the play keeps the simulator itself from running (STUCK).
 ONE_PLAY, STUCK = 2.5, 5
-# Seconds of the wall, on however busy a machine: for a play that sleeps and keeps the simulator
-# from running; for one on real ranks; for all plays together, see ``play_all``.
+# Seconds of the wall clock, which have to be enough on a busy machine: for a play that sleeps and
+# keeps the simulator from running, for one on real ranks, and for all plays of an answer together.
 ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
 A_LIFE = 30  # seconds of the wall for a play that waits for other processes
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
@@ -73,7 +76,7 @@ def _simulate_all(
     log: str,
     asleep: int,
 ) -> None:
-    """Runs in a process of its own: every job in the simulator, each result into the log."""
+    """Runs in a process of its own: simulate every job, and write each result to the log."""
     _be_quiet()
     if lives:
         lives.start(answer.load, places)
@@ -90,22 +93,14 @@ def _simulate_all(
 
 
 def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
+    """One job in the simulator; an error of the answer is a result."""
     from course_sim import simulate
 
     case, schedule, by_rank = job
+    modelled = partial(simulate, network=case.network, backend=case.backend, limit=limit)
+    given = (answer, by_rank, ddp, case.busy)
     try:
-        return simulate(
-            _play,
-            answer,
-            by_rank,
-            ddp,
-            case.busy,
-            world_size=case.world,
-            seed=schedule,
-            network=case.network,
-            backend=case.backend,
-            limit=limit,
-        )
+        return modelled(_play, *given, world_size=case.world, seed=schedule)
     except CourseError as error:
         return error
 
@@ -127,7 +122,7 @@ def _play_real(answer: Answer, by_rank: list[Kept], ddp: bool) -> Unpacked:
 
 
 def _be_quiet() -> None:
-    """What an answer prints is not part of its verdict, and may be megabytes."""
+    """Send what the answer prints to nowhere: it is no part of a verdict, and may be megabytes."""
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_WRONLY)
     for fd in (1, 2):
@@ -137,17 +132,10 @@ def _be_quiet() -> None:
 # ---- in the notebook -----------------------------------------------------------------------------
 
 
-def simulator_works() -> bool:
-    """Whether this torch has what ``simulate`` needs."""
-    from course_sim.isolation import compat
-
-    return compat.missing() is None
-
-
 _prepared: dict[tuple[str, str], Prepared] = {}
 
 
-def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
+def make_play(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     """A play of this case, not yet played."""
     key = exercise.title, repr(replace(case, blank=False))
     if key not in _prepared:
@@ -158,23 +146,51 @@ def make(exercise: Exercise, case: Case, where: str = "simulated") -> Play:
     return Play(case, _prepared[key], where=where)
 
 
-def play_all(exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
-    """Every case once, under five schedules in turn; fewer plays where one hangs or dies.
+class Player:
+    """Plays cases on this machine. Grading has another one, which trusts no answer."""
 
-    The first whose time is up is played again: what a busy machine has held up goes well then.
-    """
-    plays = [make(exercise, case) for case in cases]
-    jobs = [(p.case, number % 5, p.prepared.by_rank) for number, p in enumerate(plays)]
-    results = _played(exercise, answer, jobs)
-    if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
-        results[-1:] = _played(exercise, answer, jobs[len(results) - 1 :])
-    for play, result in zip(plays, results, strict=False):
+    @staticmethod
+    def simulator_works() -> bool:
+        """Whether this torch has what ``simulate`` needs."""
+        from course_sim.isolation import compat
+
+        return compat.missing() is None
+
+    def play_all(self, exercise: Exercise, answer: Answer, cases: list[Case]) -> list[Play]:
+        """Every case once, under five schedules in turn; fewer plays where one hangs or dies.
+
+        The first whose time is up is played again: a busy machine may have held it up, and then it
+        goes well.
+        """
+        plays = [make_play(exercise, case) for case in cases]
+        jobs = [(p.case, number % 5, p.prepared.by_rank) for number, p in enumerate(plays)]
+        results = _play_jobs(exercise, answer, jobs)
+        if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
+            results[-1:] = _play_jobs(exercise, answer, jobs[len(results) - 1 :])
+        for play, result in zip(plays, results, strict=False):
+            note_result(play, result)
+        return plays[: len(results)]
+
+    def play_real(self, exercise: Exercise, answer: Answer, case: Case) -> Play | None:
+        """The case on real ranks: processes, gloo. None where a player has no such ranks."""
+        from course_lib import run
+
+        play = make_play(exercise, case, where="on real ranks")
+        given = (answer, play.prepared.by_rank, exercise.ddp)
+        try:
+            result: Result = run(_play_real, *given, world_size=case.world, timeout=REAL)
+        except CourseError as error:
+            result = _blame_machine(error)
         note_result(play, result)
-    return plays[: len(results)]
+        return play
 
 
-def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]:
-    """What came of the jobs, as far as they went; at last how their process ended, if not well."""
+HERE = Player()
+
+
+def _play_jobs(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]:
+    """What came of the jobs, as far as they went. If their process did not end well, its end is the
+    last result."""
     from course_lib import run
 
     end: list[Result] = []
@@ -182,86 +198,55 @@ def _played(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Result]
         log = stack.enter_context(os.fdopen(nameless_file("results"), "rb"))
         places = stack.enter_context(exercise.lives.folders()) if exercise.lives else []
         file = f"/proc/{os.getpid()}/fd/{log.fileno()}"  # no disk has to have room for it
+        given = (answer, jobs, exercise.ddp, exercise.lives, places, file, ASLEEP)
         try:
-            run(
-                _simulate_all,
-                answer,
-                jobs,
-                exercise.ddp,
-                exercise.lives,
-                places,
-                file,
-                ASLEEP,
-                world_size=1,
-                init=False,
-                record=False,
-                timeout=ALL_PLAYS,
-            )
+            run(_simulate_all, *given, world_size=1, init=False, record=False, timeout=ALL_PLAYS)
         except CourseError as error:
-            end = [_how_it_ended(error)]
+            end = [_explain_end(error)]
         except (OSError, MemoryError) as error:  # nothing of this process's own is the answer's
             end = [NotStarted(why(error))]
-        return [*_read(log), *end][: len(jobs)]
+        return [*_read_results(log), *end][: len(jobs)]
 
 
-def _how_it_ended(error: CourseError) -> CourseError:
-    """What the end of the process that plays says of the answer."""
+def _explain_end(error: CourseError) -> CourseError:
+    """What it says of the answer that the process that plays has ended so."""
     if isinstance(error, RankDied) and -error.exit_code in (signal.SIGALRM, signal.SIGPROF):
         return Hang(f"nothing came back within {STUCK} s")
     if not isinstance(error, RankFailed):
-        return _blamed(error)
-    # the answer's own exceptions end in the simulator: this one is ours, or the system's
+        return _blame_machine(error)
+    # The simulator catches the answer's own exceptions: this one is ours, or the system's.
     kind = getattr(builtins, error.kind, Exception)
     blamed = NotStarted if issubclass(kind, OSError | MemoryError) else Broken
     return blamed(f"the check came to grief while it played this: {error}")
 
 
-def _blamed(error: CourseError) -> CourseError:
-    """The error; in its place a NotStarted where it says nothing of the answer."""
+def _blame_machine(error: CourseError) -> CourseError:
+    """The error, or a NotStarted in its place if it says nothing of the answer."""
     if isinstance(error, RankDied) and error.exit_code == -signal.SIGKILL:
         return NotStarted(f"memory ran out, or somebody ended a process of the check. {error}")
     late = isinstance(error, Hang) and error.run is None  # the ranks had not begun
     return NotStarted(str(error)) if late else error
 
 
-def _read(log: IO[bytes]) -> Iterator[Result]:
+def _read_results(log: IO[bytes]) -> Iterator[Result]:
+    """The results in the log, up to one that was cut short."""
     while True:
         try:
             yield pickle.load(log)
-        except (EOFError, pickle.UnpicklingError):  # the end, or a play that was cut short
+        except (EOFError, pickle.UnpicklingError):
             return
 
 
-def play_real(exercise: Exercise, answer: Answer, case: Case) -> Play:
-    """The case on real ranks: processes, gloo."""
-    from course_lib import run
-
-    play = make(exercise, case, where="on real ranks")
-    try:
-        result: Result = run(
-            _play_real,
-            answer,
-            play.prepared.by_rank,
-            exercise.ddp,
-            world_size=case.world,
-            timeout=REAL,
-        )
-    except CourseError as error:
-        result = _blamed(error)
-    note_result(play, result)
-    return play
-
-
 def note_result(play: Play, result: Result) -> None:
-    """Write down in the play what became of it: of each rank its Seen by call.
+    """Write down in the play what became of it: the Seen of each rank, by call.
 
-    Raises CannotCheck where that says nothing of the answer.
+    Raises CannotCheck if that says nothing of the answer.
     """
     if isinstance(result, NotStarted):
         raise CannotCheck(result)
     play.run = result.run if isinstance(result, CourseError) else result
     if isinstance(result, RankFailed) and result.kind == Caught.__name__:
-        _caught(play, result)
+        _note_caught(play, result)
         return
     if isinstance(result, CourseError):
         play.error = result
@@ -275,8 +260,8 @@ def note_result(play: Play, result: Result) -> None:
         play.error = Broken("what the ranks had at the end did not come back whole")
 
 
-def _caught(play: Play, error: RankFailed) -> None:
-    """A test that fails on one rank has failed, wherever the others stood."""
+def _note_caught(play: Play, error: RankFailed) -> None:
+    """Note that an answer which is a test has failed: if it fails on one rank, it has failed."""
     tested = [copy.deepcopy(args[0]) for args in play.inputs[0]]
     for one in tested:
         one.note_failure()

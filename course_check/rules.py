@@ -16,6 +16,7 @@ Formula = Callable[[Play], int]
 
 
 def sends(play: Play, rank: int) -> list[Event]:
+    """The messages that this rank sends."""
     return [e for e in play.trace.of(rank) if e.is_send]
 
 
@@ -35,53 +36,51 @@ def between_barriers(play: Play, rank: int) -> list[list[Event]]:
     return parts
 
 
-def _first(play: Play, kind: str, of_kind: Callable[[Event], bool], why: str) -> Iterator[Finding]:
-    for event in filter(of_kind, play.trace.events):
+def _find_call(play: Play, kind: str, test: Callable[[Event], bool], why: str) -> Iterator[Finding]:
+    """The first call of which the test is true."""
+    for event in [e for e in play.trace.events if test(e)][:1]:
         line = f"\n  {event.line}" if event.line else ""
         yield Finding(kind, f"rank {event.rank} calls {event.op}{why}{line}", event.rank)
-        return
 
 
 def without_a_word(play: Play) -> Iterator[Finding]:
-    """No rank calls anything: what it needs to know it knows already."""
-    return _first(play, "talks", lambda e: True, "")
+    """No rank calls anything: it knows already what it needs to know."""
+    return _find_call(play, "talks", lambda e: True, "")
 
 
 def no_collectives(play: Play) -> Iterator[Finding]:
     """Send and receive alone: the collective that is asked for is not the answer to itself."""
-    return _first(
-        play, "collective", lambda e: e.is_collective, ": build the answer from send and recv"
-    )
+    why = ": build the answer from send and recv"
+    return _find_call(play, "collective", lambda e: e.is_collective, why)
 
 
-def _at_most(kind: str, does: str, count: Callable[[Play, int], int]) -> Callable[[Formula], Rule]:
-    """Makes rules by which no rank may have a higher count than the limit of the play."""
+def at_most(kind: str, does: str, count: Callable[[Play, int], int], limit: Formula) -> Rule:
+    """No rank may have a higher count than the limit of the play."""
 
-    def at_most(limit: Formula) -> Rule:
-        def rule(play: Play) -> Iterable[Finding]:
-            most = limit(play)
-            for rank in play.ranks:
-                if (mine := count(play, rank)) > most:
-                    text = f"rank {rank} {does.format(mine)}, at most {most} are allowed"
-                    yield Finding(kind, text, rank, mine, most)
+    def rule(play: Play) -> Iterable[Finding]:
+        most = limit(play)
+        for rank in play.ranks:
+            if (mine := count(play, rank)) > most:
+                text = f"rank {rank} {does.format(mine)}, at most {most} are allowed"
+                yield Finding(kind, text, rank, mine, most)
 
-        return rule
-
-    return at_most
+    return rule
 
 
-sends_at_most = _at_most("sends", "sends {} messages", lambda play, rank: len(sends(play, rank)))
-bytes_at_most = _at_most("bytes", "sends {} bytes", lambda play, rank: play.trace.bytes_sent(rank))
-receives_at_most = _at_most(
-    "bytes",
-    "receives {} bytes",
-    lambda play, rank: sum(m.nbytes for m in play.trace.messages if m.dst == rank),
-)
-messages_of_at_most = _at_most(
-    "bytes",
-    "sends a message of {} bytes",
-    lambda play, rank: max((e.nbytes for e in sends(play, rank)), default=0),
-)
+def count_received(play: Play, rank: int) -> int:
+    """Bytes that arrive on this rank."""
+    return sum(m.nbytes for m in play.trace.messages if m.dst == rank)
+
+
+def measure_longest(play: Play, rank: int) -> int:
+    """Bytes of the longest message that this rank sends."""
+    return max((e.nbytes for e in sends(play, rank)), default=0)
+
+
+sends_at_most = partial(at_most, "sends", "sends {} messages", lambda p, r: len(sends(p, r)))
+bytes_at_most = partial(at_most, "bytes", "sends {} bytes", lambda p, r: p.trace.bytes_sent(r))
+receives_at_most = partial(at_most, "bytes", "receives {} bytes", count_received)
+messages_of_at_most = partial(at_most, "bytes", "sends a message of {} bytes", measure_longest)
 
 
 def bytes_in_total_at_least(limit: Formula) -> Rule:
@@ -101,9 +100,11 @@ def bytes_in_total_at_least(limit: Formula) -> Rule:
 
 
 def holds_at_most(when: str, limit: Callable[[Play, int], int | None]) -> Rule:
-    """No rank may hold more bytes than ``limit(play, rank)`` at the moment of which the exercise's
-    argument has noted a ``reading`` ; None: as many as it likes. It is the rank's
-    own word."""
+    """No rank may hold more bytes than ``limit(play, rank)``; None means as many as it likes.
+
+    The exercise's argument notes them in the rank, by a ``reading`` of its memory counter at the
+    moment that ``when`` names. It is the rank's own word.
+    """
 
     def rule(play: Play) -> Iterator[Finding]:
         for rank in range(play.case.world if play.done else 0):
@@ -136,6 +137,7 @@ def whole_tensors(play: Play) -> bool:
 
 
 def to_everyone(play: Play) -> bool:
+    """Every rank sends to every other one."""
     return all(len(peers(play, r)) == play.case.world - 1 for r in play.ranks)
 
 

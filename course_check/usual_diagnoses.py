@@ -2,7 +2,8 @@
 left.
 
 A play is asked by small predicates (``found``, ``only``, ``says``, …), which exercises use as well.
-Each list is in the order in which its diagnoses are tried.
+Each table is in the order in which its diagnoses are tried: see Note [The order of the tables] in
+diagnose.py, which also says in which order the tables are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from course_check import rules
-from course_check.compare import held_otherwise, same_but_for
+from course_check.compare import is_held_otherwise, same_but_for
 from course_check.exercise import Diagnosis, Mistake, Play, untouched
 from course_lib.errors import Blocked, Deadlock, Mismatch
 
@@ -89,11 +90,16 @@ def first_true(plays: list[Play], *tables: Table | Sequence[Diagnosis]) -> Diagn
     """The first in these tables that is true of all these plays."""
     for table in tables if plays else ():
         if isinstance(table, dict):
-            table = [Diagnosis(id, HINTS[id], when) for id, when in table.items()]
+            table = [make_diagnosis(id, when) for id, when in table.items()]
         for diagnosis in table:
             if all(map(diagnosis.when, plays)):
                 return diagnosis
     return None
+
+
+def make_diagnosis(id: str, when: OfPlay) -> Diagnosis:
+    """One of the usual diagnoses, with its hint."""
+    return Diagnosis(id, HINTS[id], when)
 
 
 HINTS = {  # by id
@@ -180,6 +186,12 @@ HINTS = {  # by id
     "too-few-bytes": "Fewer bytes travel than the data have. Where did the rest come from?",
     "over-budget": "Go through the messages of one rank: how many are there, how long is the "
     "longest, and to whom do they go?",
+    "values-differ": "None of the usual mistakes leaves these values. Which of them is the first "
+    "that is wrong: is something missing in it, there twice, or another rank's?",
+    "one-rank-alone": "One rank has the result, and the others do not. Who tells them?",
+    "left-unwritten": "Something may have arrived, and on every rank the caller's tensors are what "
+    "they were before: the result is in a tensor that nobody looks at. A name can be given a new "
+    "tensor; the caller still holds the old one.",
 }
 CUT_OFF: Table = {  # of what ended all play, or never began
     "signature": found("BadSignature"),
@@ -215,7 +227,7 @@ ERRORS: Table = {
     "none-value": says("'NoneType'"),
     "raises": found("RankFailed"),
 }
-# of which "only with …" may say more
+# Of these "It goes wrong only where …" may say more.
 VAGUE = {
     "deadlock",
     "index",
@@ -241,7 +253,7 @@ NUMBERS: Table = {  # of what came to its end, and has all its numbers right
     "used-twice": lambda p: {f.kind for f in p.findings} == {"used twice"},
     "shape": returned(partial(same_but_for, "shape")),
     "dtype": returned(partial(same_but_for, "dtype")),
-    "container": returned(held_otherwise),
+    "container": returned(is_held_otherwise),
 }
 PATTERNS: Table = {  # told apart where there are more than three ranks
     "whole-tensors": lambda play: found("bytes")(play) and rules.whole_tensors(play),
@@ -263,25 +275,8 @@ BUDGET: Table = {
     "too-few-bytes": found("too few bytes"),
     "over-budget": found("sends", "bytes", "peers", "rounds"),
 }
-NONE_FITS = Diagnosis(
-    "values-differ",
-    "None of the usual mistakes leaves these values. Which of them is the first that is wrong: is "
-    "something missing in it, there twice, or another rank's?",
-    lambda p: True,
-)
 BY_HAND = (
     "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
     "with what the function has there."
 )
-ONE_RANK = Diagnosis(
-    "one-rank-alone",
-    "One rank has the result, and the others do not. Who tells them?",
-    lambda p: False,
-)
-UNTOUCHED = Mistake(
-    "left-unwritten",
-    "Something may have arrived, and on every rank the caller's tensors are what they were before: "
-    "the result is in a tensor that nobody looks at. A name can be given a new tensor; the caller "
-    "still holds the old one.",
-    (untouched,),
-)
+UNTOUCHED = Mistake("left-unwritten", HINTS["left-unwritten"], (untouched,))

@@ -12,11 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from course_check.compare import cut, places, same, show, show_apart
+from course_check.compare import find_places, same, shorten, show, show_apart
 from course_check.diagnose import Level
 from course_check.exercise import Finding, Play
 from course_check.harness.seen import leaves
-from course_lib.trace import Run
 
 ROUNDING = 1e-6  # of a model that is wrong, tensors that differ by this much are not shown
 VALUES = ("returned", "type", "left", "argument changed")  # findings that are shown as values
@@ -43,7 +42,8 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Something is wrong with the answer; not passed alone may be the machine's fault."""
+        """Whether something is wrong with the answer. (It may also not have passed because this
+        machine cannot play everything.)"""
         return not self.written or not all(r.passed for r in self.levels.values())
 
     @property
@@ -51,7 +51,7 @@ class Verdict:
         return sum(self.worth[level] for level in self.levels if self.pays(level))
 
     def pays(self, level: str) -> bool:
-        """A level pays where core has passed, too: that a wrong answer says little is no merit."""
+        """Whether the level and core have passed: that a wrong answer sends little is no merit."""
         return all(name in self.levels and self.levels[name].passed for name in ("core", level))
 
     @property
@@ -63,15 +63,6 @@ class Verdict:
         """The id of what is wrong, as ``04.divides``; None if nothing is."""
         level = self.first_failing
         return level.said.id if level else None if self.written else "not-written"
-
-    @property
-    def run(self) -> Run | None:
-        """The run of the case that is shown, for ``draw``."""
-        level = self.first_failing
-        return level.play.run if level and level.play else None
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def __str__(self) -> str:
         if not self.written:
@@ -88,15 +79,18 @@ class Verdict:
                 f"the answer's cell alone. Put {them} into that cell."
             )
         if level := self.first_failing:
-            lines += ["", *_story(level), "", f"{level.said.id}: {level.said.hint}"]
-        return "\n".join(part for line in lines for part in _folded(line))
+            lines += ["", *_tell_case(level), "", f"{level.said.id}: {level.said.hint}"]
+        return "\n".join(part for line in lines for part in _fold(line))
+
+    __repr__ = __str__
 
     def _state(self, name: str) -> str:
+        """What stands in the row of a level."""
         level = self.levels.get(name)
         if level is None:
             return "not graded"
         if level.passed:
-            return f"passed   {_played(level)}" if self.pays(name) else WITHOUT_CORE
+            return f"passed   {_count_played(level)}" if self.pays(name) else WITHOUT_CORE
         if level.failed:
             id = level.said.id
             # what else goes wrong is seldom what a feature of the cases would say
@@ -140,13 +134,13 @@ def case_of(level: Level) -> Any:
         "dtype": case.dtype,
         "layout": case.layout,
         "options": {name: show(value) for name, value in case.options.items()},
-        "values": [row for f in values for row in _rows(level.play, f)][:MOST],
-        "others": list(_fine(level, values)),
-        "findings": _others(level.play, [f for f in level.findings if f not in values]),
+        "values": [row for f in values for row in _list_values(level.play, f)][:MOST],
+        "others": list(_list_others(level, values)),
+        "findings": _list_findings(level.play, [f for f in level.findings if f not in values]),
     }
 
 
-def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
+def _list_values(play: Play, f: Finding) -> Iterator[dict[str, str]]:
     """What a rank was given, what it has, and what it should have; of a model or a dict, each
     entry that differs."""
     assert f.rank is not None
@@ -170,11 +164,11 @@ def _rows(play: Play, f: Finding) -> Iterator[dict[str, str]]:
             "given": before,
             "got": one,
             "expected": other,
-            "note": _note(f.kind, got, want),
+            "note": _say_note(f.kind, got, want),
         }
 
 
-def _fine(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
+def _list_others(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
     """What the other ranks were given, where the result depends on it."""
     assert level.play is not None
     told, world = {f.rank for f in values}, level.play.case.world
@@ -184,11 +178,12 @@ def _fine(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
             yield {"of": f"rank {rank}", "given": ", ".join(map(show, given))}
 
 
-def _note(kind: str, got: Any, want: Any) -> str:
+def _say_note(kind: str, got: Any, want: Any) -> str:
+    """What is to be seen at a glance: a wrong type, dtype or shape, or the elements that differ."""
     if kind == "argument changed":
         return "changed, and should not be"
     if kind == "type":
-        return f"and it returns {_kind(got)}, not {_kind(want)}"
+        return f"and it returns {_name_kind(got)}, not {_name_kind(want)}"
     for (_, one), (_, other) in zip(leaves(got), leaves(want), strict=False):
         if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
             return ""
@@ -196,19 +191,20 @@ def _note(kind: str, got: Any, want: Any) -> str:
             return f"{one.dtype}, not {other.dtype}".replace("torch.", "")
         if one.shape != other.shape:
             return f"shape {tuple(one.shape)}, not {tuple(other.shape)}"
-    at = places(got, want)
+    at = find_places(got, want)
     if at and len(at) == got.numel() > 1:
         return "all differ"
     return f"differs at {', '.join(map(str, at[:6]))}" + " …" * (len(at) > 6) if at else ""
 
 
-def _kind(value: Any) -> str:
+def _name_kind(value: Any) -> str:
+    """The type of a value, with its article."""
     name = type(value).__name__
     return "None" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-def _others(play: Play, findings: list[Finding]) -> list[str]:
-    """What else is wrong, each text once, with the ranks of which it is said."""
+def _list_findings(play: Play, findings: list[Finding]) -> list[str]:
+    """What else is wrong: each text once, with the ranks that it is about."""
     whose: dict[str, list[str]] = {}
     for f in findings:
         call = f" in call {f.call + 1}" if play.case.calls > 1 else ""
@@ -225,7 +221,8 @@ def _others(play: Play, findings: list[Finding]) -> list[str]:
 # ---- as text -------------------------------------------------------------------------------------
 
 
-def _played(level: Level) -> str:
+def _count_played(level: Level) -> str:
+    """How many cases were played, on how many ranks."""
     many, worlds = len(level.plays), sorted({p.case.world for p in level.plays})
     said = [f"{many} case{'s' * (many > 1)}"]
     if worlds != [1]:  # a formula has no ranks
@@ -235,16 +232,17 @@ def _played(level: Level) -> str:
     return ", ".join(said)
 
 
-def _story(level: Level) -> Iterator[str]:
+def _tell_case(level: Level) -> Iterator[str]:
+    """The lines that show the failing case of a level."""
     case = case_of(level)
     where = "" if case["where"] == "simulated" else f", {case['where']}"
-    which = "the smallest case" if level.shows_smallest else "a case"
+    which = "the smallest case" if level.play is level.failed[0] else "a case"
     yield f"{level.name}, {which} that shows it: {case['text']}{where}"
     values, others = case["values"], case["others"]
     wide = max((len(row["of"]) for row in values), default=0)
 
     def line(of: str, verb: str, cell: str, more: str = "") -> str:
-        return f"  {of:<{wide}}  {verb:<13}  {cut(cell, WIDE - wide - 19 - len(more))}{more}"
+        return f"  {of:<{wide}}  {verb:<13}  {shorten(cell, WIDE - wide - 19 - len(more))}{more}"
 
     above = ""
     for row in values:
@@ -258,8 +256,8 @@ def _story(level: Level) -> Iterator[str]:
     yield from (f"  {line}" for text in case["findings"] for line in text.splitlines()[:40])
 
 
-def _folded(line: str) -> list[str]:
-    """In parts that JupyterLab need not break, indented as the line is."""
+def _fold(line: str) -> list[str]:
+    """The line in parts that JupyterLab need not break, indented as the line is."""
     if len(line) <= WIDE + 2:
         return [line]
     indent = " " * (len(line) - len(line.lstrip()))

@@ -21,6 +21,7 @@ declared: dict[str, Exercise] = {}  # by the name of its function
 
 
 def several(ways: Ways) -> list[Knobs]:
+    """The ways to make a mistake as a list, also where there is one."""
     return ways if isinstance(ways, list) else [ways]
 
 
@@ -40,9 +41,13 @@ def exercise(
     diagnoses: dict[str, OfPlay] | None = None,
     **fields: Any,
 ) -> Exercise:
-    """Declare it. The first mistake, or hint of a diagnosis, that fits is named; a hint without
-    either is named as the finding is that it is for. ``words`` are for features of its cases: how
-    "It goes wrong only where …" goes on, and a question."""
+    """Declare an exercise, as ``title`` names it: "04.1 ring_all_reduce".
+
+    ``hints`` has a hint for each mistake and each diagnosis, by its id. Any other key is the kind
+    of a Finding: its hint is told where a rule has found that. The first that fits is told:
+    diagnoses in the order of ``hints``, then mistakes in the order of ``mistakes``. ``words`` are
+    for the features of its cases: how "It goes wrong only where …" goes on, and a question.
+    """
     number, name = title.split()
     made, seen = mistakes or {}, diagnoses or {}
     assert hints.keys() >= made.keys() | seen.keys(), f"{title}: a mistake without a hint"

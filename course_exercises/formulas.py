@@ -74,12 +74,12 @@ def formula(
         in_ranks=False,
         special=special,
         hints=hints | {"rounded": ROUNDED},
-        mistakes={id: [*combined(mistakes, id)] for id in mistakes},
-        diagnoses={"rounded": partial(nearly, right)},
+        mistakes={id: [*combine_ways(mistakes, id)] for id in mistakes},
+        diagnoses={"rounded": partial(is_nearly_right, right)},
     )
 
 
-def combined(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
+def combine_ways(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
     """The ways to make this mistake: alone, with a later one, and each of these rounded down."""
     after = list(mistakes).index(id) + 1
     others = [way for ways in [*mistakes.values()][after:] for way in several(ways)]
@@ -89,7 +89,7 @@ def combined(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
                 yield from (way | later | {"rounded": rounded} for rounded in (float, math.floor))
 
 
-def nearly(right: Formula, play: Play) -> bool:
+def is_nearly_right(right: Formula, play: Play) -> bool:
     """What came back is within a thousandth of what is right, or is that rounded (down)."""
     got = real(play.got(0).returned) if play.done else None
     want = right(*play.inputs[0][0])
@@ -98,7 +98,7 @@ def nearly(right: Formula, play: Play) -> bool:
 
 
 def nothing_on_the_way(rng: random.Random) -> list[tuple]:
-    """One rank alone, no bytes, a link without latency, one without end of bandwidth."""
+    """One rank alone, no bytes, a link without latency, and one of infinite bandwidth."""
     return [(1, 8, 1.0, 0.5), (4, 0, 1.0, 0.5), (3, 7, 0.0, 0.5), (3, 7, 1.0, 0.0)]
 
 

@@ -11,14 +11,14 @@ from course_check.rules import without_a_word
 from course_exercises.declare import exercise
 
 
-def blocks(given: list[tuple]) -> list[range]:
+def cut_blocks(given: list[tuple]) -> list[range]:
     """One block after the other, larger ones first."""
     n, w = given[0][0], len(given)
     starts = [n // w * rank + min(rank, n % w) for rank in range(w + 1)]
     return [range(start, end) for start, end in pairwise(starts)]
 
 
-def where(test: Callable[[list[range], int], bool]) -> Callable[[Play], bool]:
+def when_ranges(test: Callable[[list[range], int], bool]) -> Callable[[Play], bool]:
     """All ranks return ranges, which are not the right ones, and of them this is true."""
 
     def when(play: Play) -> bool:
@@ -29,19 +29,20 @@ def where(test: Callable[[list[range], int], bool]) -> Callable[[Play], bool]:
     return when
 
 
-def covered(shares: list[range]) -> list[int]:
+def list_items(shares: list[range]) -> list[int]:
+    """The items of all shares, share by share."""
     return [item for share in shares for item in share]
 
 
 def ends_early(shares: list[range], n: int) -> bool:
     """Each item as far as some item is in one share, and the last ones are in none."""
-    items = covered(shares)
+    items = list_items(shares)
     return items == list(range(len(items))) and len(items) < n
 
 
 exercise(
     "00.1 my_share",
-    blocks,
+    cut_blocks,
     inputs=lambda case, rank: (case.length,),
     core=lambda rng: [
         *rows("", (2, 4), (2, 7), (3, 4), (3, 7), (4, 10), (4, 12), (5, 10), (5, 12)),
@@ -69,11 +70,11 @@ exercise(
         "where the one before ends? (A range stops before its end.)",
     },
     diagnoses={
-        "same-for-all": where(lambda shares, n: len(shares) > 1 and len(set(shares)) == 1),
-        "interleaved": where(lambda shares, n: any(s.step != 1 for s in shares)),
-        "drops-remainder": where(ends_early),
-        "never-empty": where(lambda shares, n: n < len(shares) and all(shares)),
-        "sizes": where(lambda shares, n: covered(shares) == list(range(n))),
-        "off-by-one": where(lambda shares, n: covered(shares) != list(range(n))),
+        "same-for-all": when_ranges(lambda shares, n: len(shares) > 1 and len(set(shares)) == 1),
+        "interleaved": when_ranges(lambda shares, n: any(s.step != 1 for s in shares)),
+        "drops-remainder": when_ranges(ends_early),
+        "never-empty": when_ranges(lambda shares, n: n < len(shares) and all(shares)),
+        "sizes": when_ranges(lambda shares, n: list_items(shares) == list(range(n))),
+        "off-by-one": when_ranges(lambda shares, n: list_items(shares) != list(range(n))),
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from course_check.cases import Case, cases, crowd, hostile, rows, tensor
+from course_check.cases import Case, crowd, hostile, rows, tensor
 from course_check.compare import ANYTHING
 from course_check.exercise import Finding, Play
 from course_check.rules import no_collectives
@@ -17,14 +17,15 @@ from course_lib.errors import Deadlock
 # ---- 01.1 exchange -------------------------------------------------------------------------------
 
 STEP = "partners at distance"  # the name of an option
+STEPS = {STEP: 2}, {STEP: 1}, {STEP: 2}
 
 
-def swapped(given: list[tuple], own: bool = False) -> list:
+def swap(given: list[tuple], own: bool = False) -> list:
     """Each rank gets its partner's tensor; or its own, which is a mistake."""
     return [given[rank if own else p][0].clone() for rank, (_, p) in enumerate(given)]
 
 
-def partner(case: Case, rank: int) -> int:
+def partner_of(case: Case, rank: int) -> int:
     """Who swaps with whom; who has nobody is its own partner."""
     step = case.options[STEP]
     other = rank + step if rank // step % 2 == 0 else rank - step
@@ -38,51 +39,39 @@ PAIRS = {
 }
 
 
-def pairs_are_special(case: Case) -> set[str]:
-    return marked(
-        {
-            "empty": case.length == 0,
-            "own partner": any(partner(case, rank) == rank for rank in range(case.world)),
-            "no neighbours": case.options[STEP] > 1,
-        }
-    )
+def name_pairs(case: Case) -> set[str]:
+    """What is special about who swaps with whom."""
+    alone = any(partner_of(case, rank) == rank for rank in range(case.world))
+    marks = {"empty": case.length == 0, "no neighbours": case.options[STEP] > 1}
+    return marked(marks | {"own partner": alone})
 
 
-def in_step(play: Play) -> bool:
+def are_in_step(play: Play) -> bool:
     """Partners wait for one another in the same call, though not all ranks wait in it."""
-    if (
-        not isinstance(play.error, Deadlock)
-        or all_wait_in("send")(play)
-        or all_wait_in("recv")(play)
-    ):
+    waits = play.error.waits if isinstance(play.error, Deadlock) else []
+    call = {w.rank: w.call.partition("(")[0] for w in waits}
+    if all_wait_in("send")(play) or all_wait_in("recv")(play):
         return False
-    call = {w.rank: w.call.partition("(")[0] for w in play.error.waits}
-    return bool(call) and all(call.get(partner(play.case, rank)) == call[rank] for rank in call)
+    return bool(call) and all(call.get(partner_of(play.case, rank)) == call[rank] for rank in call)
 
 
 exercise(
     "01.1 exchange",
-    swapped,
-    inputs=lambda case, rank: (tensor(case, rank), partner(case, rank)),
+    swap,
+    inputs=lambda case, rank: (tensor(case, rank), partner_of(case, rank)),
     core=lambda rng: [
-        *cases((2, 4), (1, 3), options={STEP: 1}),
-        Case(4, 1, options={STEP: 2}),
-        Case(4, rng.randrange(5, 300), options={STEP: 2}),
+        *rows("", (2, 1), (2, 3), (4, 1), (4, 3), options={STEP: 1}),
+        *rows("", (4, 1), (4, rng.randrange(5, 300)), options={STEP: 2}),
         Case(4, rng.randrange(2, 50), numbers="random", calls=3, options={STEP: 2}),
     ],
     sturdy=lambda rng: [
-        Case(1, 1, options={STEP: 1}),
-        Case(3, 2, options={STEP: 1}),
-        Case(2, 0, options={STEP: 1}),
+        *rows("", (1, 1), (3, 2), (2, 0), (2 * rng.randrange(6, 10), 5), options={STEP: 1}),
         Case(8, 5, options={STEP: 4}),
-        Case(2 * rng.randrange(6, 10), 5, options={STEP: 1}),
         *hostile(4, 6, layouts=(2, 4), options={STEP: 1}),
-        Case(
-            4, 5, jitter=20.0, calls=4, options={STEP: 1}, later=({STEP: 2}, {STEP: 1}, {STEP: 2})
-        ),
+        Case(4, 5, jitter=20.0, calls=4, options={STEP: 1}, later=STEPS),
     ],
     words=PAIRS,
-    special=pairs_are_special,
+    special=name_pairs,
     rules=[no_collectives],
     hints={
         "returns-own": "Each rank returns what it came with. Which of the two tensors has the "
@@ -92,13 +81,13 @@ exercise(
         "any two ranks?",
     },
     mistakes={"returns-own": {"own": True}},
-    diagnoses={"in-step": in_step},
+    diagnoses={"in-step": are_in_step},
 )
 
 # ---- 01.2 pass_right -----------------------------------------------------------------------------
 
 
-def passed(
+def pass_on(
     given: list[tuple],
     source: Callable[[int, int], int] = lambda rank, n: (rank - 1) % n,
     closed: bool = True,
@@ -109,7 +98,7 @@ def passed(
     return got if closed or n == 1 else [ANYTHING, *got[1:]]
 
 
-def pairs_pass_on(rank: int, n: int) -> int:
+def pair_source(rank: int, n: int) -> int:
     """Even ranks send; odd ones receive, and then send what they have received."""
     left = (rank - 1) % n
     return left - left % 2
@@ -117,7 +106,7 @@ def pairs_pass_on(rank: int, n: int) -> int:
 
 exercise(
     "01.2 pass_right",
-    passed,
+    pass_on,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
         *rows("", (2, 1), (2, 3), (3, 1), (3, 3), (4, 2), (5, 2)),
@@ -142,7 +131,7 @@ exercise(
     mistakes={
         "passes-left": {"source": lambda rank, n: (rank + 1) % n},
         "returns-own": {"source": lambda rank, n: rank},
-        "passes-on": {"source": pairs_pass_on},
+        "passes-on": {"source": pair_source},
         "open-ring": {"closed": False},
     },
 )
@@ -171,42 +160,43 @@ class Work:
         return f"work of {self.seconds:g} s"
 
 
-def called(given: list[tuple]) -> None:
+def call_once(given: list[tuple]) -> None:
     """Each rank has called ``work`` once, at some time."""
     for (work,) in given:
         work.spans.append((ANYTHING, ANYTHING))
 
 
-def calls(test: Callable[[list[int]], bool]) -> OfPlay:
+def when_called(test: Callable[[list[int]], bool]) -> OfPlay:
     """This is true of how often each rank has called ``work``."""
     return lambda p: p.done and test([len(seen.args[0]) for seen in p.seen[0]])
 
 
-def work(case: Case, rank: int) -> tuple[Work]:
+def make_work(case: Case, rank: int) -> tuple[Work]:
+    """A work whose length the case draws."""
     unit = 0.004 if case.world == 3 else 0.4  # three are played on real ranks, too
     return (Work(case.random(rank).choice((1, 2, 3, 5)) * unit),)
 
 
-def spans(play: Play, call: int = 0) -> list[Span]:
+def find_spans(play: Play, call: int = 0) -> list[Span]:
     """When each rank worked; empty where one did not, or more than once."""
     calls = [seen.args[0] for seen in play.seen[call]] if play.done else []
     return [c[0] for c in calls] if all(len(c) == 1 for c in calls) else []
 
 
-def taking_turns(play: Play) -> Iterator[Finding]:
+def check_turns(play: Play) -> Iterator[Finding]:
     """Rank r + 1 begins only after a message has told it that rank r has ended, in every call."""
     if any(no_collectives(play)):
         return
     for call in range(play.case.calls):
-        times = spans(play, call)
+        times = find_spans(play, call)
         for rank, (before, mine) in enumerate(pairwise(times), 1):
-            if mine[0] < news(play, rank - 1, before[1]).get(rank, float("inf")):
+            if mine[0] < spread_news(play, rank - 1, before[1]).get(rank, float("inf")):
                 how = "begins work() before a message can have told it"
                 text = f"rank {rank} {how} that rank {rank - 1} has ended"
                 yield Finding("order", text, rank, call=call)
 
 
-def news(play: Play, rank: int, time: float) -> dict[int, float]:
+def spread_news(play: Play, rank: int, time: float) -> dict[int, float]:
     """What this rank knows at that time: when does each rank know it, told by messages?"""
     known = {rank: time}
     for m in sorted(play.trace.messages, key=lambda m: (m.send.issued, m.src, m.send.seq)):
@@ -220,7 +210,7 @@ def hears_late(play: Play) -> bool:
     """Every rank that begins too early is told afterwards, in a message from the one before."""
     if not only("order")(play):
         return False
-    began = {rank: start for rank, (start, _) in enumerate(spans(play))}
+    began = {rank: start for rank, (start, _) in enumerate(find_spans(play))}
     heard = [(m.dst, m.recv.completed or 0.0) for m in play.trace.messages if m.recv]
     after = {rank for rank, end in heard if end > began.get(rank, 0.0)}
     before = {rank for rank, end in heard if end <= began.get(rank, 0.0)}
@@ -229,16 +219,16 @@ def hears_late(play: Play) -> bool:
 
 exercise(
     "01.3 in_order",
-    called,
-    inputs=work,
+    call_once,
+    inputs=make_work,
     core=lambda rng: [Case(w, seed=s) for w in (3, 2, 4, 5) for s in (0, rng.randrange(9, 99))],
     sturdy=lambda rng: [
-        *cases((1, 8, crowd(rng)), (0,)),
-        *cases((5, 6), (0,), jitter=3.0),
+        *rows("", (1, 0), (8, 0), (crowd(rng), 0)),
+        *rows("", (5, 0), (6, 0), jitter=3.0),
         Case(3, calls=2),
     ],
     blank=False,
-    rules=[no_collectives, taking_turns],
+    rules=[no_collectives, check_turns],
     hints={
         "one-works-for-all": "One rank calls work() several times, and another one never does. "
         "Each rank has a work of its own.",
@@ -253,9 +243,9 @@ exercise(
         "tells it, and has that rank done its own work by then, and heard from the one before?",
     },
     diagnoses={
-        "one-works-for-all": calls(lambda n: 0 in n and max(n) > 1),
-        "not-everywhere": calls(lambda n: 0 in n),
-        "twice": calls(lambda n: max(n) > 1),
+        "one-works-for-all": when_called(lambda n: 0 in n and max(n) > 1),
+        "not-everywhere": when_called(lambda n: 0 in n),
+        "twice": when_called(lambda n: max(n) > 1),
         "nobody-told": lambda p: only("order")(p) and not p.trace.events,
         "hears-late": hears_late,
         "too-early": only("order"),

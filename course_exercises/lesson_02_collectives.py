@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -46,7 +45,7 @@ exercise(
 # ---- 02.2 my_gather ------------------------------------------------------------------------------
 
 
-def gathered(
+def gather(
     given: list[tuple],
     own: Callable[[list, int], list] = lambda tensors, rank: tensors,
     root: int | None = None,
@@ -57,7 +56,7 @@ def gathered(
     return [own(tensors, rank) if rank in roots else None for rank in range(len(given))]
 
 
-def misplaced(play: Play) -> bool:
+def is_misplaced(play: Play) -> bool:
     """In every list that is returned and wrong, another rank's tensor stands in a wrong place."""
     given = [args[0] for args in play.inputs[0]]
     lists = [(r, got) for r, got in enumerate(play.returned) if isinstance(got, list)]
@@ -73,7 +72,7 @@ def misplaced(play: Play) -> bool:
     return there and all(strays(*one) for one in wrong)
 
 
-def same_again(play: Play) -> bool:
+def repeats_one(play: Play) -> bool:
     """In every list that is returned, all entries but the rank's own are one neighbour's tensor."""
     given, n = [args[0] for args in play.inputs[0]], play.case.world
 
@@ -85,7 +84,7 @@ def same_again(play: Play) -> bool:
     return play.done and play.case.length > 0 and all(map(repeats, play.ranks, play.returned))
 
 
-def returned_elsewhere(play: Play) -> bool:
+def returns_elsewhere(play: Play) -> bool:
     """dst returns a list, and some other rank returns something as well."""
     others = play.returned
     own = others.pop(play.case.options["dst"]) if others else None
@@ -99,7 +98,7 @@ MISPLACED = (
 
 exercise(
     "02.2 my_gather",
-    gathered,
+    gather,
     inputs=lambda case, rank: (tensor(case, rank), case.options["dst"]),
     core=whole_tensors.rooted_core("dst"),
     sturdy=whole_tensors.rooted_sturdy("dst"),
@@ -114,17 +113,12 @@ exercise(
         "misplaced": MISPLACED,
     },
     mistakes={"own-missing": whole_tensors.WITHOUT_OWN, "other-root": {"root": 0}},
-    diagnoses={"list-everywhere": returned_elsewhere, "misplaced": misplaced},
+    diagnoses={"list-everywhere": returns_elsewhere, "misplaced": is_misplaced},
 )
 
 # ---- 02.3 my_reduce ------------------------------------------------------------------------------
 
-REDUCERS: dict[str, Callable] = {
-    "sum": torch.sum,
-    "prod": torch.prod,
-    "max": torch.amax,
-    "min": torch.amin,
-}
+REDUCERS: Any = {"sum": torch.sum, "prod": torch.prod, "max": torch.amax, "min": torch.amin}
 
 
 def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
@@ -133,7 +127,7 @@ def combine(op: str, rows: Sequence[Tensor]) -> Tensor:
     return REDUCERS[op](torch.stack([row.to(wide) for row in rows]), 0).to(rows[0].dtype)
 
 
-def operand(case: Case, rank: int) -> Tensor:
+def make_operand(case: Case, rank: int) -> Tensor:
     """For a product or the largest or smallest, numbers that differ from rank to rank, all on one
     side of 0: with a 0 among them the result would be 0. Rank 0's own number is no result."""
     filled = tensor(case, rank)
@@ -145,7 +139,7 @@ def operand(case: Case, rank: int) -> Tensor:
     return filled.copy_(torch.tensor(numbers).reshape(filled.shape))
 
 
-def reduced(
+def reduce_to_root(
     given: list[tuple],
     taken_for: dict[str, str] | None = None,
     operands: Callable[[list[Tensor], int], list[Tensor]] = lambda tensors, dst: tensors,
@@ -156,29 +150,26 @@ def reduced(
     given[dst][0].copy_(combine(op, operands([t.clone() for t, *_ in given], dst)))
 
 
-def one_received(tensors: list[Tensor], dst: int, which: int, times: int) -> list[Tensor]:
+def keep_received(tensors: list[Tensor], dst: int, which: int, times: int) -> list[Tensor]:
     """The first or last tensor that has come, in place of dst's own, or of all."""
     return [whole_tensors.left_out(tensors, dst)[which]] * times
 
 
-def one_lost(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
+def lose_one(tensors: list[Tensor], dst: int, distance: int) -> list[Tensor]:
+    """The tensors of all ranks but one."""
     return whole_tensors.left_out(tensors, (dst + distance) % len(tensors))
-
-
-def reduce_core(rng: random.Random) -> list[Case]:
-    return [
-        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum")),
-        *rows("dst op", (4, 1, 0, "max"), (3, 3, 1, "max"), (2, 1, 0, "prod"), (4, 3, 1, "prod")),
-        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
-        *rows("dst op", (4, 1, 0, "sum"), (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
-    ]
 
 
 exercise(
     "02.3 my_reduce",
-    reduced,
-    inputs=lambda case, rank: (operand(case, rank), case.options["dst"], case.options["op"]),
-    core=reduce_core,
+    reduce_to_root,
+    inputs=lambda case, rank: (make_operand(case, rank), case.options["dst"], case.options["op"]),
+    core=lambda rng: [
+        *rows("dst op", (2, 1, 0, "sum"), (3, 1, 0, "sum"), (4, 2, 1, "sum")),
+        *rows("dst op", (4, 1, 0, "max"), (3, 3, 1, "max"), (2, 1, 0, "prod"), (4, 3, 1, "prod")),
+        *rows("dst op", (4, 3, 0, "min"), (5, 2, 2, "min")),
+        *rows("dst op", (4, 1, 0, "sum"), (4, rng.randrange(9, 300), 0, "sum"), numbers="random"),
+    ],
     sturdy=lambda rng: [
         *rows("dst op", (1, 2, 0, "prod"), (3, 0, 1, "max")),
         *rows("dst op", (crowd(rng), 2, 3, rng.choice(["sum", "max", "min"]))),
@@ -205,14 +196,14 @@ exercise(
         ],
         "root-twice": {"operands": lambda tensors, dst: [*tensors, tensors[dst]]},
         "received-over-own": [
-            {"operands": partial(one_received, which=which, times=times)}
+            {"operands": partial(keep_received, which=which, times=times)}
             for times in (1, 2)
             for which in (0, -1)
         ],
         "starts-from-0": {
             "operands": lambda tensors, dst: [*tensors, torch.zeros_like(tensors[0])]
         },
-        "one-lost": [{"operands": partial(one_lost, distance=k)} for k in (0, 1, -1)],
+        "one-lost": [{"operands": partial(lose_one, distance=k)} for k in (0, 1, -1)],
         UNTOUCHED.id: UNTOUCHED,  # for some operators only: += writes in place, maximum does not
     },
 )
@@ -221,7 +212,7 @@ exercise(
 
 exercise(
     "02.4 my_all_gather",
-    gathered,
+    gather,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
         *rows("", (2, 1), (2, 2), (3, 1), (3, 2), (4, 2), (5, 2)),
@@ -241,13 +232,13 @@ exercise(
         "misplaced": MISPLACED,
     },
     mistakes={"own-missing": whole_tensors.WITHOUT_OWN},
-    diagnoses={"same-again": same_again, "misplaced": misplaced},
+    diagnoses={"same-again": repeats_one, "misplaced": is_misplaced},
 )
 
 # ---- 02.5 my_reduce_scatter ----------------------------------------------------------------------
 
 
-def scattered(
+def reduce_and_scatter(
     given: list[tuple],
     of: Callable[[list, int], list] = lambda blocks, rank: blocks,
     which: Callable[[int, int, int], int] = lambda rank, sender, n: rank,
@@ -264,12 +255,13 @@ def scattered(
 
 
 def block_bytes(play: Play) -> int:
+    """Bytes of one block of the input."""
     return play.given(0).nbytes // play.case.world
 
 
 exercise(
     "02.5 my_reduce_scatter",
-    scattered,
+    reduce_and_scatter,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [
         *rows("", (2, 2), (2, 4), (3, 3), (3, 6), (4, 4), (5, 5)),

@@ -9,7 +9,7 @@ from course_exercises.formulas import formula, networks, nothing_on_the_way
 OfRanks = Callable[[int], float]
 
 
-def star(
+def time_star(
     n: int,
     nbytes: float,
     alpha: float,
@@ -28,13 +28,8 @@ def star(
 
 formula(
     "03.1 star_seconds",
-    star,
-    core=lambda rng: [
-        (2, 8, 1.0, 1.0),
-        (3, 8, 1.0, 0.5),
-        (4, 100, 2.0, 0.25),
-        *networks(rng),
-    ],
+    time_star,
+    core=lambda rng: [(2, 8, 1.0, 1.0), (3, 8, 1.0, 0.5), (4, 100, 2.0, 0.25), *networks(rng)],
     sturdy=nothing_on_the_way,
     hints={
         "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
@@ -55,7 +50,7 @@ formula(
 )
 
 
-def busbw(
+def compute_busbw(
     n: int,
     nbytes: float,
     seconds: float,
@@ -68,7 +63,7 @@ def busbw(
 
 formula(
     "03.2 bus_bandwidth",
-    busbw,
+    compute_busbw,
     core=lambda rng: [
         (2, 8, 2.0),
         (3, 12, 0.5),
@@ -76,12 +71,7 @@ formula(
         (8, 1 << 30, 0.0125),
         *((n, nbytes, 10 ** rng.uniform(-9, 2)) for n, nbytes, *_ in networks(rng)),
     ],
-    sturdy=lambda rng: [
-        (1, 8, 2.0),
-        (4, 0, 2.0),
-        (3, 12, 4),
-        (4, 2.5, 2.0),
-    ],
+    sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
     hints={
         "algbw": "This is algbw, whatever the unit. What does a link carry for S bytes?",
         "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "
@@ -101,7 +91,7 @@ formula(
 )
 
 
-def break_even(
+def find_break_even(
     alpha: float,
     beta: float,
     of: Callable[[float, float], float] = lambda a, b: a / b,
@@ -113,7 +103,7 @@ def break_even(
 
 formula(
     "03.3 half_bandwidth_bytes",
-    break_even,
+    find_break_even,
     core=lambda rng: [
         (1.0, 0.25),
         (3.0, 0.5),

@@ -19,7 +19,7 @@ from course_exercises.declare import each, exercise
 from course_exercises.formulas import formula, networks, nothing_on_the_way
 
 
-def cut_up(case: Case) -> set[str]:
+def name_lengths(case: Case) -> set[str]:
     """torch.chunk, which rounds the size up, may make fewer chunks than there are ranks."""
     fewer = len(torch.empty(case.length).chunk(case.world)) < case.world
     return chunked(case) | ({"fewer chunks"} if fewer else set())
@@ -62,7 +62,7 @@ OVERWRITES: list[Combine] = [  # the inbox is the chunk itself
 ]
 
 
-def turn(
+def turn_ring(
     chunks: list[list[Tensor]],
     steps: int,
     first: int,
@@ -84,7 +84,7 @@ def turn(
             own.copy_(combine(own, sent[rank - 1], sent[rank]))
 
 
-def any_ring(**knobs: Iterable) -> list[dict[str, Any]]:
+def on_any_ring(**knobs: Iterable) -> list[dict[str, Any]]:
     """On rings that go either way round and begin with any chunk."""
     return each(way=(1, -1), first=range(-2, 3), **knobs)
 
@@ -92,7 +92,7 @@ def any_ring(**knobs: Iterable) -> list[dict[str, Any]]:
 # ---- 04.1 ring_all_reduce ------------------------------------------------------------------------
 
 
-def ring(
+def run_ring(
     given: list[tuple],
     way: int = 1,
     first: int = 0,
@@ -107,19 +107,19 @@ def ring(
 ) -> None:
     """The ring step by step: n − 1 steps that add, and n − 1 that hand finished chunks on."""
     if whole_from:
-        whole_ring(given, way, whole_from)
+        run_whole_ring(given, way, whole_from)
         return
     n = len(given)
     flat = [t.flatten().clone() for (t,) in given]
     chunks = [list(t.tensor_split(n)) for t in flat]
     steps = (n - 1 + more_adds, max(0, n - 1 + more_gathers)) if n > 1 else (0, 0)
-    turn(chunks, steps[0], first, way, into=adds_into, combine=adds)
-    turn(chunks, steps[1], first + gathers_from, way, into=gathers_into, combine=gathers)
+    turn_ring(chunks, steps[0], first, way, into=adds_into, combine=adds)
+    turn_ring(chunks, steps[1], first + gathers_from, way, into=gathers_into, combine=gathers)
     for (t,), end in zip(given, flat, strict=True):
         t.copy_(end.view(t.shape))
 
 
-def whole_ring(given: list[tuple], way: int, source: Callable[[int], int]) -> None:
+def run_whole_ring(given: list[tuple], way: int, source: Callable[[int], int]) -> None:
     """A mistake: whole tensors go round, and a step adds that of a rank ``source`` places back."""
     n, before = len(given), [t.clone() for (t,) in given]
     for rank, (t,) in enumerate(given):
@@ -136,6 +136,7 @@ SOURCES = (  # what comes in a step is from step + 1 places back
 
 
 def ring_core(rng: random.Random) -> list[Case]:
+    """Lengths that the number of ranks divides."""
     return [
         *rows("", (2, 2), (3, 6), (4, 4), (3, 3)),
         Case(3, 6, calls=2),
@@ -143,7 +144,7 @@ def ring_core(rng: random.Random) -> list[Case]:
     ]
 
 
-def one_way_round(play: Play) -> Iterator[Finding]:
+def check_direction(play: Play) -> Iterator[Finding]:
     """Messages go to one neighbour, on every rank the same one; so they come from the other."""
     world = play.case.world
     for step in (1, -1):
@@ -155,13 +156,14 @@ def one_way_round(play: Play) -> Iterator[Finding]:
     yield Finding("peers", text, rank)
 
 
-def in_sum(play: Play) -> int:
+def count_chunk_bytes(play: Play) -> int:
+    """Bytes of the largest chunk."""
     return -(-play.case.length // play.case.world) * play.given(0).element_size()
 
 
 exercise(
     "04.1 ring_all_reduce",
-    ring,
+    run_ring,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
@@ -173,13 +175,13 @@ exercise(
         "fewer chunks": "torch.chunk makes fewer chunks than there are ranks. How many chunks does "
         "chunk(4) make of 5 elements?",
     },
-    special=cut_up,
+    special=name_lengths,
     rules=[rules.no_collectives],
     budget=[
-        one_way_round,
-        rules.messages_of_at_most(in_sum),
+        check_direction,
+        rules.messages_of_at_most(count_chunk_bytes),
         rules.sends_at_most(lambda p: 2 * (p.case.world - 1)),
-        rules.bytes_at_most(lambda p: 2 * (p.case.world - 1) * in_sum(p)),
+        rules.bytes_at_most(lambda p: 2 * (p.case.world - 1) * count_chunk_bytes(p)),
         rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * p.given(0).nbytes),
     ],
     hints={
@@ -197,19 +199,19 @@ exercise(
         "received-over-own": OVERWRITTEN,
     },
     mistakes={
-        "unfinished": any_ring(gathers_from=(0, 2))
-        + any_ring(adds=[replace])
-        + any_ring(more_adds=[-1], gathers_from=(1, 2)),
+        "unfinished": on_any_ring(gathers_from=(0, 2))
+        + on_any_ring(adds=[replace])
+        + on_any_ring(more_adds=[-1], gathers_from=(1, 2)),
         "wrong-buffer": each(way=(1, -1), whole_from=SOURCES)
-        + any_ring(adds=ADDS_ITS_OWN, gathers_from=(1, 2)),
-        "wrong-chunk": any_ring(adds_into=(0, 1))
-        + any_ring(gathers_into=(0, 1))
-        + any_ring(adds_into=[0], gathers_into=[0]),
-        "added-twice": any_ring(gathers=[add])
-        + any_ring(more_adds=[1], gathers_from=[0], more_gathers=(0, -1)),
-        "gather-short": any_ring(more_gathers=[-1]),
-        "not-gathered": any_ring(more_gathers=[-99]),
-        "received-over-own": any_ring(adds=OVERWRITES, gathers_from=(1, 2)),
+        + on_any_ring(adds=ADDS_ITS_OWN, gathers_from=(1, 2)),
+        "wrong-chunk": on_any_ring(adds_into=(0, 1))
+        + on_any_ring(gathers_into=(0, 1))
+        + on_any_ring(adds_into=[0], gathers_into=[0]),
+        "added-twice": on_any_ring(gathers=[add])
+        + on_any_ring(more_adds=[1], gathers_from=[0], more_gathers=(0, -1)),
+        "gather-short": on_any_ring(more_gathers=[-1]),
+        "not-gathered": on_any_ring(more_gathers=[-99]),
+        "received-over-own": on_any_ring(adds=OVERWRITES, gathers_from=(1, 2)),
     },
 )
 
@@ -217,12 +219,12 @@ exercise(
 # ---- 04.2 ring_reduce_scatter, 04.3 ring_all_gather ----------------------------------------------
 
 
-def chunks_of(case: Case, rank: int) -> list[Tensor]:
+def make_chunks(case: Case, rank: int) -> list[Tensor]:
     """The case's tensor of this rank in n contiguous chunks."""
     return [c.clone() for c in tensor(case, rank).flatten().tensor_split(case.world)]
 
 
-def added(
+def run_adding_half(
     given: list[tuple],
     way: int = 1,
     first: int = 0,
@@ -235,12 +237,12 @@ def added(
     """The adding half; returns the number of the chunk that is complete, or ``names`` another."""
     chunks = [args[0] for args in given]
     n = len(chunks)
-    turn(chunks, n - 1 + more_adds if n > 1 else 0, first, way, next, into, adds)
+    turn_ring(chunks, n - 1 + more_adds if n > 1 else 0, first, way, next, into, adds)
     numbers = [(rank + first + 1 + names) % n for rank in range(n)]
     return numbers if way == 1 else [n - 1 - i for i in reversed(numbers)]
 
 
-def as_owned(want: list[Seen], got: list[Seen]) -> list[Seen]:
+def accept_owners(want: list[Seen], got: list[Seen]) -> list[Seen]:
     """Any chunk may be a rank's, each rank's another, and what the other chunks hold is free. Of a
     rank that names the wrong one, the one that it has finished is wanted."""
     sums = {w.returned: w.args[0][w.returned] for w in want}
@@ -255,7 +257,7 @@ def as_owned(want: list[Seen], got: list[Seen]) -> list[Seen]:
     return want
 
 
-def two_of_one(play: Play) -> bool:
+def are_owned_twice(play: Play) -> bool:
     """The numbers that are returned are not each rank's own."""
     whole = play.done and all(type(number) is int for number in play.returned)
     return whole and {*play.returned} != {*play.ranks}
@@ -263,15 +265,15 @@ def two_of_one(play: Play) -> bool:
 
 exercise(
     "04.2 ring_reduce_scatter",
-    added,
-    inputs=lambda case, rank: (chunks_of(case, rank),),
+    run_adding_half,
+    inputs=lambda case, rank: (make_chunks(case, rank),),
     core=ring_core,
     sturdy=lambda rng: [
         *rows("", (1, 3), (2, 0), (2, 1), (3, 2), (3, 5), (4, 2), (4, 5), (crowd(rng), 25)),
         *hostile(3, 8)[2:],
     ],
     special=chunked,
-    settle=as_owned,
+    settle=accept_owners,
     rules=[rules.no_collectives],
     hints={
         "owners": "Each rank finishes its own chunk, 0 to n − 1. Two name the same one here, or "
@@ -288,27 +290,27 @@ exercise(
         "many links does a chunk pass to meet every rank once?",
     },
     mistakes={
-        "nothing-added": any_ring(adds=[replace], names=(0, 1, -1)),
-        "wrong-buffer": any_ring(adds=ADDS_ITS_OWN[:2]),
-        "wrong-chunk": any_ring(into=(0, 1), names=(0, 1, -1))
-        + any_ring(into=[1], next=[1], names=(0, -1)),
-        "same-chunk": any_ring(next=[0], names=(0, 1, -1, -2)),
-        "received-over-own": any_ring(adds=OVERWRITES, names=(0, 1, -1)),
-        "wrong-index": any_ring(names=(1, -1, 2, -2)),
-        "miscounted": any_ring(more_adds=(1, -1), names=(0, 1, -1)),
+        "nothing-added": on_any_ring(adds=[replace], names=(0, 1, -1)),
+        "wrong-buffer": on_any_ring(adds=ADDS_ITS_OWN[:2]),
+        "wrong-chunk": on_any_ring(into=(0, 1), names=(0, 1, -1))
+        + on_any_ring(into=[1], next=[1], names=(0, -1)),
+        "same-chunk": on_any_ring(next=[0], names=(0, 1, -1, -2)),
+        "received-over-own": on_any_ring(adds=OVERWRITES, names=(0, 1, -1)),
+        "wrong-index": on_any_ring(names=(1, -1, 2, -2)),
+        "miscounted": on_any_ring(more_adds=(1, -1), names=(0, 1, -1)),
     },
-    diagnoses={"owners": two_of_one},
+    diagnoses={"owners": are_owned_twice},
 )
 
 
-def finished(case: Case, rank: int) -> tuple[list[Tensor], int]:
+def make_finished(case: Case, rank: int) -> tuple[list[Tensor], int]:
     """Chunks of which number (rank + c) mod n is finished; in the others something is left over."""
     owned = (rank + case.options["c"]) % case.world
-    whole = chunks_of(case, 0)
+    whole = make_chunks(case, 0)
     return [c if i == owned else torch.full_like(c, 3) for i, c in enumerate(whole)], owned
 
 
-def handed_round(
+def run_gathering_half(
     given: list[tuple],
     more_steps: int = 0,
     assumed: int | None = None,
@@ -321,13 +323,13 @@ def handed_round(
     chunks, n = [args[0] for args in given], len(given)
     owned = given[0][1] if way == 1 else -given[-1][1] - 1
     first = owned if assumed is None else assumed
-    turn(chunks, max(0, n - 1 + more_steps), first, way, next, into, combine)
+    turn_ring(chunks, max(0, n - 1 + more_steps), first, way, next, into, combine)
 
 
 exercise(
     "04.3 ring_all_gather",
-    handed_round,
-    inputs=finished,
+    run_gathering_half,
+    inputs=make_finished,
     core=lambda rng: [
         *rows("c", (2, 2, 0), (2, 2, 1), (3, 3, 0), (3, 3, 1), (3, 3, 2), (4, 4, 3)),
         *rows("c", (5, 5 * rng.randrange(4, 50), rng.randrange(5)), numbers="random"),
@@ -360,7 +362,7 @@ exercise(
 # ---- 04.4 ring_seconds ---------------------------------------------------------------------------
 
 
-def ring_time(
+def time_ring(
     n: int,
     nbytes: float,
     alpha: float,
@@ -377,7 +379,7 @@ def ring_time(
 
 formula(
     "04.4 ring_seconds",
-    ring_time,
+    time_ring,
     core=lambda rng: [
         (2, 8, 1.0, 1.0),
         (4, 10, 2.0, 0.5),

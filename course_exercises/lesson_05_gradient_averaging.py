@@ -15,7 +15,7 @@ from course_exercises.gradients import MISSING, state
 from course_exercises.models import BUFFERS, SAMPLES, WORDS, batches, give_gradients, model
 
 
-def models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
+def list_models(*kinds: str, worlds: tuple[int, ...], **rest: Any) -> list[Case]:
     """A case for each kind of model and each world."""
     more = rest.pop("options", {})
     return [Case(w, options={"model": kind, **more}, **rest) for kind in kinds for w in worlds]
@@ -31,7 +31,8 @@ LACKS: dict[str, Callable[[int, int, int], bool]] = {  # parameter by number, ra
 ON_RANK_0, ON_THE_LAST, ON_ALL = ({MISSING: which} for which in LACKS)
 
 
-def with_gradients(case: Case, rank: int) -> tuple:
+def make_model_with_gradients(case: Case, rank: int) -> tuple:
+    """A model with gradients, of which the case may take some away."""
     made = model(case, rank)
     give_gradients(made, case, rank)
     lacks = LACKS.get(case.options.get(MISSING, ""), lambda *_: False)
@@ -43,24 +44,24 @@ def with_gradients(case: Case, rank: int) -> tuple:
 exercise(
     "05.1 average_gradients",
     gradients.average,
-    inputs=with_gradients,
+    inputs=make_model_with_gradients,
     words=WORDS,
     core=lambda rng: [
-        *models("one layer", worlds=(2, 3)),
-        *models("two layers", worlds=(2, 5)),
-        *models("one layer", worlds=(2,), options=ON_RANK_0),
-        *models("two layers", worlds=(3,), options=ON_THE_LAST),
-        *models("first layer frozen", "layers in layers", "a shared weight", worlds=(3,)),
+        *list_models("one layer", worlds=(2, 3)),
+        *list_models("two layers", worlds=(2, 5)),
+        *list_models("one layer", worlds=(2,), options=ON_RANK_0),
+        *list_models("two layers", worlds=(3,), options=ON_THE_LAST),
+        *list_models("first layer frozen", "layers in layers", "a shared weight", worlds=(3,)),
     ],
     sturdy=lambda rng: [
-        *models("two layers", worlds=(1, crowd(rng))),
-        *models("two dtypes", worlds=(2,)),
-        *models("two layers", worlds=(2,), dtype="bfloat16"),
-        *models("two layers", worlds=(2,), dtype="float64", options=ON_RANK_0),
-        *models("two layers", worlds=(2,), layout="transposed"),
-        *models("two layers", worlds=(3,), calls=2),
-        *models("buffers", worlds=(2,)),
-        *models("two layers", worlds=(2,), options=ON_ALL),
+        *list_models("two layers", worlds=(1, crowd(rng))),
+        *list_models("two dtypes", worlds=(2,)),
+        *list_models("two layers", worlds=(2,), dtype="bfloat16"),
+        *list_models("two layers", worlds=(2,), dtype="float64", options=ON_RANK_0),
+        *list_models("two layers", worlds=(2,), layout="transposed"),
+        *list_models("two layers", worlds=(3,), calls=2),
+        *list_models("buffers", worlds=(2,)),
+        *list_models("two layers", worlds=(2,), options=ON_ALL),
     ],
     settle=gradients.zero_or_none,
     tolerance=1e-6,
@@ -81,7 +82,7 @@ exercise(
 # ---- 05.2 broadcast_parameters -------------------------------------------------------------------
 
 
-def with_src(case: Case, rank: int) -> tuple:
+def make_model_and_src(case: Case, rank: int) -> tuple:
     """A model of each rank's own; the root is named only where the case names one."""
     made = model(case, rank)
     give_gradients(made, case, rank)
@@ -89,22 +90,23 @@ def with_src(case: Case, rank: int) -> tuple:
 
 
 def from_src(src: int, *kinds: str, world: int = 2, **rest: Any) -> list[Case]:
-    return models(*kinds, worlds=(world,), options={"src": src}, **rest)
+    """Cases in which src is this rank."""
+    return list_models(*kinds, worlds=(world,), options={"src": src}, **rest)
 
 
 exercise(
     "05.2 broadcast_parameters",
     gradients.broadcast,
-    inputs=with_src,
+    inputs=make_model_and_src,
     words=WORDS,
     core=lambda rng: [
-        *models("one layer", "two layers", worlds=(2, 3)),
+        *list_models("one layer", "two layers", worlds=(2, 3)),
         *from_src(1, "one layer"),
         *from_src(rng.randrange(1, 5), "two layers", world=5),
         *from_src(1, "buffers", "first layer frozen", "a shared weight", "layers in layers"),
     ],
     sturdy=lambda rng: [
-        *models("two layers", worlds=(1, crowd(rng))),
+        *list_models("two layers", worlds=(1, crowd(rng))),
         *from_src(0, "two dtypes"),
         *from_src(1, "buffers", dtype="bfloat16"),
         *from_src(1, "buffers", numbers="large"),
@@ -129,9 +131,10 @@ CHANGES: dict[str, tuple[float, ...]] = {  # what they are where it differs
 }
 IN_CORE = "another weight", "two weights swapped", "another last bit", "another last parameter"
 BY, BUFFER, ON = "differs by", "another buffer", "on rank"
+COUNTS = "mean", "count", "cache"  # its buffers
 
 
-def nearly_alike(case: Case, rank: int) -> tuple:
+def make_nearly_alike(case: Case, rank: int) -> tuple:
     """The same model on every rank, but for what the case says."""
     made, what = model(case, "all"), case.options.get(BY, "nothing")
     here = rank == case.options.get(ON, case.world - 1)
@@ -146,13 +149,14 @@ def nearly_alike(case: Case, rank: int) -> tuple:
     return (made,)
 
 
-def bits(tensors: Iterable[Tensor]) -> list:
+def read_bits(tensors: Iterable[Tensor]) -> list:
+    """The bytes of each tensor."""
     return [t.contiguous().reshape(-1).view(torch.uint8).tolist() for t in tensors]
 
 
-def alike(
+def compare_models(
     given: list[tuple],
-    sees: Callable[[nn.Module], list] = lambda m: bits(state(m)),
+    sees: Callable[[nn.Module], list] = lambda m: read_bits(state(m)),
     returned: Callable[[list[bool], int], bool] = lambda equal, rank: all(equal),
 ) -> list[bool]:
     """Whether all models have the same bits. Mistakes see less of them, or tell fewer."""
@@ -161,38 +165,38 @@ def alike(
     return [returned(equal, rank) for rank in range(len(given))]
 
 
-SAME_AGAIN = ({BY: "nothing"},)
-
-
-def differing(kind: str, what: str, *worlds: int, **more: object) -> list[Case]:
-    return models(kind, worlds=worlds, options={BY: what, **more})
+def list_differing(kind: str, what: str, *worlds: int, **more: object) -> list[Case]:
+    """A case for each world, in which one rank differs in this way."""
+    return list_models(kind, worlds=worlds, options={BY: what, **more})
 
 
 exercise(
     "05.3 same_everywhere",
-    alike,
-    inputs=nearly_alike,
+    compare_models,
+    inputs=make_nearly_alike,
     words=WORDS | {BUFFER: f"a buffer differs. {BUFFERS}"},
     core=lambda rng: [
-        *differing("one layer", "nothing", 2, 3),
-        *differing("buffers", "nothing", 3),
-        *(case for what in IN_CORE for case in differing("one layer", what, 2)),
-        *differing("one layer", "another weight", 3, 4),
-        *differing("two layers", "another weight", 4, **{ON: 1}),
-        *differing("first layer frozen", "another weight", 2),
-        *(
-            Case(2, options={"model": "buffers", BUFFER: name})
-            for name in ("counts.mean", "counts.count", "counts.cache")
-        ),
+        *list_differing("one layer", "nothing", 2, 3),
+        *list_differing("buffers", "nothing", 3),
+        *(case for what in IN_CORE for case in list_differing("one layer", what, 2)),
+        *list_differing("one layer", "another weight", 3, 4),
+        *list_differing("two layers", "another weight", 4, **{ON: 1}),
+        *list_differing("first layer frozen", "another weight", 2),
+        *(Case(2, options={"model": "buffers", BUFFER: f"counts.{k}"}) for k in COUNTS),
     ],
     sturdy=lambda rng: [
-        *differing("one layer", "nothing", 1, crowd(rng)),
-        *differing("two dtypes", "nothing", 2),
-        *differing("one layer", "nothing, with a NaN", 2),
-        *differing("one layer", "a NaN", 2),
-        *differing("one layer", "another weight", 8),
-        *models("two layers", worlds=(2,), layout="transposed", options={BY: "nothing"}),
-        Case(3, calls=2, options={"model": "one layer", BY: "another weight"}, later=SAME_AGAIN),
+        *list_differing("one layer", "nothing", 1, crowd(rng)),
+        *list_differing("two dtypes", "nothing", 2),
+        *list_differing("one layer", "nothing, with a NaN", 2),
+        *list_differing("one layer", "a NaN", 2),
+        *list_differing("one layer", "another weight", 8),
+        *list_models("two layers", worlds=(2,), layout="transposed", options={BY: "nothing"}),
+        Case(
+            3,
+            calls=2,
+            options={"model": "one layer", BY: "another weight"},
+            later=({BY: "nothing"},),
+        ),
     ],
     hints={
         "local": "Ranks come to different answers. What one rank has found out has to reach all "
@@ -210,7 +214,7 @@ exercise(
         "nan-differs": {"sees": lambda m: [[float(v) for v in t.flatten()] for t in state(m)]},
         "sums": {"sees": lambda m: [t.double().sum().item() for t in state(m)]},
         "tolerance": {"sees": lambda m: [(t.double() * 1e4).round().tolist() for t in state(m)]},
-        "skips-unsaved": {"sees": lambda m: bits(m.state_dict().values())},
+        "skips-unsaved": {"sees": lambda m: read_bits(m.state_dict().values())},
     },
 )
 
@@ -228,7 +232,7 @@ def mean_of_means(size: int, whole: int, n: int) -> float:
     return 1 / size / n
 
 
-def step(
+def take_step(
     given: list[tuple],
     gradient_factor: Factor = mean_of_all,
     loss_factor: Factor = mean_of_all,
@@ -254,6 +258,7 @@ def step(
 
 
 def step_case(kind: str, *sizes: int, **rest: Any) -> Case:
+    """A case in which the ranks have batches of these sizes."""
     options = {"model": kind, SAMPLES: sizes} | rest.pop("options", {})
     return Case(len(sizes), options=options, **rest)
 
@@ -261,7 +266,7 @@ def step_case(kind: str, *sizes: int, **rest: Any) -> Case:
 LEFT_OVER = {"gradients": "left over"}
 exercise(
     "05.4 train_step",
-    step,
+    take_step,
     inputs=batches,
     words=WORDS,
     core=lambda rng: [

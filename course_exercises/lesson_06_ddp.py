@@ -18,7 +18,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 from course_check.cases import Case, chunked, crowd, drawn, rows
 from course_check.compare import same
 from course_check.exercise import Finding, Play
-from course_check.usual_diagnoses import OfPlay, found, only
+from course_check.usual_diagnoses import OfPlay, found
 from course_exercises.declare import Mistakes, each, exercise
 from course_exercises.gradients import broadcast
 from course_exercises.models import SAMPLES, WORDS, batches, model
@@ -28,7 +28,7 @@ CLOSE = 1e-4
 SUMS = "reduce", "gather", "all_to_all", "send"  # calls of which a sum can be made
 
 
-def carried(play: Play, rank: int, *ops: str) -> list[Event]:
+def find_calls(play: Play, rank: int, *ops: str) -> list[Event]:
     """This rank's calls that may carry gradients: those in their dtype, if there are any, as
     metrics may travel in another. DDP broadcasts weights when it is made."""
     mine = [e for e in play.trace.of(rank) if any(op in e.op for op in ops)]
@@ -36,7 +36,8 @@ def carried(play: Play, rank: int, *ops: str) -> list[Event]:
     return [e for e in floats if e.dtype == play.case.dtype] or floats
 
 
-def in_numbers(calls: list[Event]) -> int:
+def count_numbers(calls: list[Event]) -> int:
+    """How many numbers these calls carry."""
     return sum(e.nbytes // getattr(torch, str(e.dtype)).itemsize for e in calls)
 
 
@@ -46,7 +47,7 @@ ROUNDING = 2e-5
 Number = Callable[..., Any]
 
 
-def fitting(case: Case, rank: int) -> tuple:
+def make_training(case: Case, rank: int) -> tuple:
     """A model of this rank's own, and a dataset that can be learnt, but for some of it."""
     made, o, x = model(case, rank), case.options, drawn(case, "inputs", case.length, 2)
     for p in made.parameters():
@@ -115,37 +116,38 @@ def reports(key: str, ways: list[Number]) -> OfPlay:
     return when
 
 
-def right_on_rank_0(play: Play) -> bool:
+def is_right_on_rank_0(play: Play) -> bool:
     return same(play.got(0).returned, play.expected[0][0].returned, ROUNDING)
 
 
-def steps(play: Play, ranks: int) -> int:
+def count_steps(play: Play, ranks: int) -> int:
     """How many it takes to draw the dataset once in each epoch, shared by so many ranks."""
     o = play.case.options
     return o["epochs"] * ceil(ceil(play.case.length / ranks) / o["batch_size"])
 
 
-def gradients(play: Play) -> list[int]:
+def list_bytes(play: Play) -> list[int]:
     """The bytes of each."""
     return [p.nbytes for p in play.given(0).parameters() if p.requires_grad]
 
 
-def whole(play: Play, rank: int) -> int:
+def count_whole(play: Play, rank: int) -> int:
     """How often this rank reduces all gradients in one call, as DDP does in each step."""
-    return [e.nbytes for e in carried(play, rank, "all_reduce")].count(sum(gradients(play)))
+    return [e.nbytes for e in find_calls(play, rank, "all_reduce")].count(sum(list_bytes(play)))
 
 
 def draws_everything(play: Play) -> bool:
-    everything = steps(play, 1)
-    return play.done and whole(play, 0) == everything > steps(play, play.case.world)
+    """Each rank takes as many steps as one alone would."""
+    everything = count_steps(play, 1)
+    return play.done and count_whole(play, 0) == everything > count_steps(play, play.case.world)
 
 
-def reduced_by_ddp(play: Play) -> Iterator[Finding]:
+def check_ddp_reduces(play: Play) -> Iterator[Finding]:
     """DDP, which compares shapes at its start, reduces all gradients once in each step, and nobody
     sends them one by one."""
-    want, each = steps(play, play.case.world), gradients(play)
+    want, each = count_steps(play, play.case.world), list_bytes(play)
     for rank in play.ranks:
-        got, calls = whole(play, rank), [e.nbytes for e in carried(play, rank, *SUMS)]
+        got, calls = count_whole(play, rank), [e.nbytes for e in find_calls(play, rank, *SUMS)]
         compares = any(e.dtype == "int64" for e in play.trace.of(rank))
         one_by_one = all(calls.count(size) >= want * each.count(size) for size in each)
         if got != want or one_by_one or not compares:
@@ -210,7 +212,7 @@ exercise(
     "06.1 train_ddp",
     train,
     words=WORDS,
-    inputs=fitting,
+    inputs=make_training,
     core=lambda rng: trainings(
         (2, 16, "two layers", 3, 3, 1),
         (2, 13, "two layers", 3, 3, 4),
@@ -228,7 +230,7 @@ exercise(
     tolerance=ROUNDING,
     length_is="samples",
     blank=False,
-    budget=[reduced_by_ddp],
+    budget=[check_ddp_reduces],
     hints={
         "whole-set": "Every rank draws the whole dataset. What gives each a share of its own?",
         "uneven-shares": "Some rank takes a step more than another, and waits in it for ever.",
@@ -263,7 +265,7 @@ exercise(
         "uneven-shares": lambda p: (
             found("Deadlock", "Mismatch")(p) and p.case.length % p.case.world > 0
         ),
-        "rank-0-only": lambda p: p.wrong == ["returned"] and right_on_rank_0(p),
+        "rank-0-only": lambda p: p.wrong == ["returned"] and is_right_on_rank_0(p),
         **{id: reports("accuracy", ways) for id, ways in ACCURACIES.items()},
         **{id: reports("loss", ways) for id, ways in LOSSES.items()},
     },
@@ -275,10 +277,12 @@ exercise(
 
 
 def clip(gradient: Tensor, norm: float) -> Tensor:
+    """The gradient, cut to this norm if it is longer."""
     return gradient * min(1.0, norm / (float(gradient.norm()) + 1e-6))
 
 
-def never(gradient: Tensor, norm: float) -> Tensor:
+def leave_long(gradient: Tensor, norm: float) -> Tensor:
+    """In place of clip: nothing is cut."""
     return gradient
 
 
@@ -302,24 +306,26 @@ def accumulate(
     n, gradients, losses = len(given), [], []
     for module, _, micro, _ in given:
         by_part = [cross_entropy(module(x), y) for x, y in micro]
-        parts = [torch.autograd.grad(one / len(micro), trained(module)) for one in by_part]
+        parts = [torch.autograd.grad(one / len(micro), list_own(module)) for one in by_part]
         gradients.append(torch.stack([torch.cat([g.flatten() for g in part]) for part in parts]))
         losses.append(torch.stack(by_part).detach())
     for module, optimizer, _, norm in given:
         mean = torch.stack([own_gradient(parts, norm) for parts in gradients]).mean(0)
         step = clips(mean / n if divided_before else mean, norm) / (n if divided_after else 1)
-        sizes = [p.numel() for p in trained(module)]
-        for p, part in zip(trained(module), step.split(sizes), strict=True):
+        sizes = [p.numel() for p in list_own(module)]
+        for p, part in zip(list_own(module), step.split(sizes), strict=True):
             p.grad = part.view_as(p)
         optimizer.step()
     return [float(loss(torch.stack(losses), rank)) for rank in range(n)]
 
 
-def trained(model: nn.Module) -> list[nn.Parameter]:
+def list_own(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are trained."""
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def accumulating(case: Case, rank: int) -> tuple:
+def make_micro_batches(case: Case, rank: int) -> tuple:
+    """A model, its optimizer, micro-batches, and the largest norm."""
     options = {"model": "buffers", SAMPLES: (2,) * case.world} | case.options
     alike = [replace(case, seed=case.seed + k, options=options) for k in range(case.length)]
     by_part = [batches(one, rank) for one in alike]
@@ -329,11 +335,11 @@ def accumulating(case: Case, rank: int) -> tuple:
     return module, optimizer, [(x, y) for *_, x, y in by_part], case.options["max_norm"]
 
 
-def reduced_once(play: Play) -> Iterator[Finding]:
+def check_reduced_once(play: Play) -> Iterator[Finding]:
     """The gradients are reduced once: as many numbers as they have."""
-    size = sum(p.numel() for p in trained(play.given(0)))
+    size = sum(p.numel() for p in list_own(play.given(0)))
     for rank in play.ranks:
-        reduced, all_told = (in_numbers(carried(play, rank, *o)) for o in (("reduce",), SUMS))
+        reduced, all_told = (count_numbers(find_calls(play, rank, *o)) for o in (("reduce",), SUMS))
         if reduced > size + 4 + 2 * play.case.length:  # some for the losses
             text = f"rank {rank} reduces {reduced} numbers, the gradients have {size}"
             yield Finding("syncs-each", text, rank, reduced, size)
@@ -345,21 +351,21 @@ def reduced_once(play: Play) -> Iterator[Finding]:
             yield Finding("gathers", text, rank, all_told, size)
 
 
-def weights(play: Play, rank: int) -> dict[str, Any]:
+def read_weights(play: Play, rank: int) -> dict[str, Any]:
     return {k: v for k, v in play.got(rank).args[0].items() if not k.endswith("grad")}
 
 
 def stays_local(play: Play) -> bool:
     """The ranks end with different weights."""
     ranks = range(play.case.world if play.done else 0)
-    return not all(same(weights(play, rank), weights(play, 0), CLOSE) for rank in ranks)
+    return not all(same(read_weights(play, rank), read_weights(play, 0), CLOSE) for rank in ranks)
 
 
 norms = partial(rows, "max_norm")
 exercise(
     "06.2 accumulate_step",
     accumulate,
-    inputs=accumulating,
+    inputs=make_micro_batches,
     words=WORDS,
     core=lambda rng: [
         *norms((2, 2, 100.0), (2, 2, 0.1), (3, 3, 0.05), (3, 4, 9.0), (4, 3, 0.2), (5, 2, 0.1)),
@@ -375,7 +381,7 @@ exercise(
     ddp=True,
     tolerance=CLOSE,
     length_is="micro-batches",
-    budget=[reduced_once],
+    budget=[check_reduced_once],
     special=lambda case: {0: {"empty"}, 1: {"one micro-batch"}}.get(case.length, set()),
     hints={
         "stays-local": "The ranks end with different weights: gradients, or a step, stay on a "
@@ -406,10 +412,10 @@ exercise(
             own_gradient=(lambda parts, norm: parts[-1], lambda parts, norm: len(parts) * parts[-1])
         ),
         "clips-too-soon": [
-            {"own_gradient": lambda parts, norm: clip(parts.sum(0), norm), "clips": never},
+            {"own_gradient": lambda parts, norm: clip(parts.sum(0), norm), "clips": leave_long},
             {"own_gradient": clip_each},
         ],
-        "never-clips": {"clips": never},
+        "never-clips": {"clips": leave_long},
         "no-step": {"clips": lambda gradient, norm: 0 * gradient},
         "local-loss": {"loss": lambda losses, rank: losses[rank].mean()},
         "last-loss": [
@@ -423,9 +429,5 @@ exercise(
             {"loss": lambda losses, rank: losses.mean(0).sum()},
         ],
     },
-    diagnoses={
-        "stays-local": stays_local,
-        "syncs-each": only("syncs-each"),
-        "gathers": only("gathers"),
-    },
+    diagnoses={"stays-local": stays_local},
 )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from course_check import rules
-from course_check.cases import SLOW, Case, cases, crowd, rows, tensor
+from course_check.cases import SLOW, Case, crowd, rows, tensor
 from course_check.exercise import Finding, Play
 from course_check.harness.seen import Seen
 from course_check.rules import without_a_word
@@ -29,7 +29,7 @@ LAUNCH = 5e-6  # seconds of the host for each call
 USUAL = Network()
 
 
-def seconds(n: int, x: Tensor, network: Network = USUAL) -> float:
+def time_all_reduce(n: int, x: Tensor, network: Network = USUAL) -> float:
     """What one all_reduce of this tensor takes on a modelled network."""
     return textbook_seconds("all_reduce", n, x.nbytes, network.latency, 1 / network.bandwidth)
 
@@ -42,7 +42,7 @@ on_gpus = partial(rows, backend="nccl")
 BUSY = 4e-3  # seconds of work that rank 0's GPU has before the call; rank r has r + 1 times as much
 
 
-def timed(
+def time_calls(
     given: list[tuple[Tensor, int]],
     queued: Callable[[int, int], int] = lambda rank, n: 0,
     warm_ups: int = 0,
@@ -53,13 +53,13 @@ def timed(
     """Seconds of one all_reduce. The rest are mistakes: ``queued`` of BUSY are timed as well."""
     n, out = len(given), []
     for rank, (x, repeats) in enumerate(given):
-        ran = queued(rank, n) * BUSY + (repeats + warm_ups) * seconds(n, x)
+        ran = queued(rank, n) * BUSY + (repeats + warm_ups) * time_all_reduce(n, x)
         span = repeats * LAUNCH if launches_alone else ran
         out.append(unit * span / (repeats if divided else 1))
     return out
 
 
-def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
+def accept_launches(want: list[Seen], got: list[Seen]) -> list[Seen]:
     """A stopwatch may have a few launches in it, not in each of its repeats, and no more call."""
     for right, mine in zip(want, got, strict=True):
         more = mine.returned - right.returned if isinstance(mine.returned, float) else -1
@@ -68,7 +68,7 @@ def nearly(want: list[Seen], got: list[Seen]) -> list[Seen]:
     return want
 
 
-def one_after_another(play: Play) -> Iterator[Finding]:
+def check_queued(play: Play) -> Iterator[Finding]:
     """The calls queue up: each is issued while the one before it still runs."""
     for rank, (x, repeats) in enumerate(play.inputs[0]):
         calls = [e for e in play.trace.of(rank) if "reduce" in e.op and e.nbytes == x.nbytes]
@@ -85,18 +85,18 @@ def one_after_another(play: Play) -> Iterator[Finding]:
 behind_work = partial(on_gpus, "repeats", busy=BUSY)
 exercise(
     "07.1 all_reduce_seconds",
-    timed,
+    time_calls,
     inputs=lambda case, rank: (torch.ones(case.length), case.options["repeats"]),
     core=lambda rng: [
         *behind_work((2, 100_000, 3), (3, 100_000, 5), (4, 100_000, 2), (5, 100_000, 4)),
         *behind_work((2, rng.randint(100_000, 200_000), 7)),
     ],
     sturdy=lambda rng: behind_work((8, 100_000, 3)),
-    settle=nearly,
+    settle=accept_launches,
     free=["left"],
     tolerance=0.1,
     blank=False,
-    rules=[one_after_another],
+    rules=[check_queued],
     hints={
         "repeats": "all_reduce is to be called `repeats` times: one call alone may be an unusual "
         "one.",
@@ -125,9 +125,7 @@ exercise(
         "warm-up": {"warm_ups": 1},
         "not-divided": each(divided=[False], unit=(1, 1e3)),
     },
-    diagnoses={
-        "events": says("enable_timing", "device not ready"),
-    },
+    diagnoses={"events": says("enable_timing", "device not ready")},
 )
 
 
@@ -147,16 +145,16 @@ def on_gloo(kind: str) -> OfPlay:
 Layers = list[tuple[float, Tensor]]  # of each the seconds that it computes, and its gradient
 
 
-def averaged(given: list[tuple[Layers]], divided: bool = True) -> None:
+def average_layers(given: list[tuple[Layers]], divided: bool = True) -> None:
     """Each layer's gradient becomes the mean over the ranks. The rest are mistakes."""
-    for k in range(len(given[0][0])):
-        grads = [layers[k][1] for (layers,) in given]
+    for layer in zip(*(layers for (layers,) in given), strict=True):
+        grads = [grad for _, grad in layer]
         mean = torch.stack(grads).sum(0) / (len(given) if divided else 1)
         for grad in grads:
             grad.copy_(mean)
 
 
-def layers_of(case: Case, rank: int) -> tuple[Layers]:
+def make_layers(case: Case, rank: int) -> tuple[Layers]:
     """Layers that compute equally long, but for the last one where they are short."""
     many, ms = case.options["layers"], case.options["ms"]
     one = Case(case.world, case.length, numbers="random", seed=case.seed)
@@ -167,26 +165,26 @@ def layers_of(case: Case, rank: int) -> tuple[Layers]:
     return (list(zip(spans, grads, strict=True)),)
 
 
-def ends(play: Play) -> float:
+def find_end(play: Play) -> float:
     """When the last average is there: each waits for its own layer, and for the one before it."""
     computed = communicated = 0.0
     for spent, grad in play.given(0):
         computed += spent
-        one = seconds(play.case.world, grad, play.case.network)
+        one = time_all_reduce(play.case.world, grad, play.case.network)
         communicated = max(computed, communicated) + one
     return communicated
 
 
-def overlapped(play: Play) -> Iterator[Finding]:
+def check_overlap(play: Play) -> Iterator[Finding]:
     """The last average is there when computing and communicating, side by side, allow it."""
-    best = ends(play)
+    best = find_end(play)
     mine = max((e.completed or 0.0 for e in play.trace.events), default=0.0)
     if play.case.backend == "nccl" and mine > 1.01 * best + 2 * LAUNCH:
         last = f"the last average is there after {mine * 1e3:.2f} ms"
         yield Finding("slow", f"{last}, with overlap it would be after {best * 1e3:.2f} ms")
 
 
-def in_time(play: Play) -> Iterator[Finding]:
+def check_times(play: Play) -> Iterator[Finding]:
     """Each gradient is sent after its layer has been computed, and issued before the first has."""
     computed = list(accumulate(spent for spent, _ in play.given(0))) or [0.0]
     for e in play.trace.events if play.case.backend == "nccl" else ():
@@ -194,15 +192,15 @@ def in_time(play: Play) -> Iterator[Finding]:
         if e.issued < 0.99 * after:
             begins = f"{e.op} begins after {e.issued * 1e3:.2f} ms"
             text = f"rank {e.rank}: {begins}, its layer ends after {after * 1e3:.2f} ms\n  {e.line}"
-            yield Finding("too early", text, e.rank)
+            yield Finding("too-early", text, e.rank)
         elif called > computed[0]:
             text = f"rank {e.rank} calls {e.op} after {called * 1e3:.2f} ms"
-            yield Finding(
-                "host stands", f"{text}: its host has waited for the GPU\n  {e.line}", e.rank
-            )
+            text += f": its host has waited for the GPU\n  {e.line}"
+            yield Finding("host-stands", text, e.rank)
 
 
-def after_computing(play: Play) -> bool:
+def begins_after_computing(play: Play) -> bool:
+    """No call begins before everything is computed."""
     computed = sum(spent for spent, _ in play.given(0))
     return found("slow")(play) and min(e.issued for e in play.trace.events) >= computed
 
@@ -210,8 +208,8 @@ def after_computing(play: Play) -> bool:
 layered = partial(on_gpus, "layers ms")
 exercise(
     "07.2 average_while_computing",
-    averaged,
-    inputs=layers_of,
+    average_layers,
+    inputs=make_layers,
     core=lambda rng: [
         *layered((2, 25_000, 2, 0.05), (3, 25_000, 4, 0.1), (4, 25_000, 3, 0.05)),
         *layered((5, 30_000, rng.randrange(3, 7), 0.1), (4, 250_000, 3, 0.03)),
@@ -222,7 +220,7 @@ exercise(
         *layered((8, 9, 2, 0.1), calls=2),
     ],
     length_is="gradients of length",
-    budget=[overlapped, in_time],
+    budget=[check_overlap, check_times],
     regimes=lambda rng: [  # the latency, or the bytes, take longer than a layer
         *layered((3, 9, 4, 0.05)),
         *layered((2, 250, 4, 0.05), bandwidth=SLOW * 10),
@@ -249,9 +247,7 @@ exercise(
     diagnoses={
         "order-of-gloo": on_gloo("never waited for"),
         "cuda-alone": says("has no GPU", "CUDA", "dummy base class"),
-        "too-early": found("too early"),
-        "host-stands": found("host stands"),
-        "after-computing": after_computing,
+        "after-computing": begins_after_computing,
         "together": lambda p: found("slow")(p) and len(p.trace.of(0)) < len(p.given(0)),
         "one-by-one": found("slow"),
     },
@@ -260,7 +256,7 @@ exercise(
 # ---- 07.3 exchange_edges -------------------------------------------------------------------------
 
 
-def edges(
+def swap_edges(
     given: list[tuple[Tensor]],
     swapped: Callable[[int], bool] = lambda n: False,
     far_rows: Callable[[int], bool] = lambda n: False,
@@ -274,30 +270,31 @@ def edges(
     return out
 
 
-def block(case: Case, rank: int) -> tuple[Tensor]:
+def make_block(case: Case, rank: int) -> tuple[Tensor]:
+    """The rows of this rank."""
     rows = case.options["rows"]
     flat = Case(case.world, case.length * rows, case.dtype, numbers="random", seed=case.seed)
     return (tensor(flat, rank).reshape(rows, case.length),)
 
 
-def blocks(worlds: tuple[int, ...], rows: int, length: int, **rest: Any) -> list[Case]:
-    return cases(worlds, (length,), options={"rows": rows}, backend="nccl", **rest)
+def list_blocks(worlds: tuple[int, ...], rows: int, length: int, **rest: Any) -> list[Case]:
+    return [Case(w, length, options={"rows": rows}, backend="nccl", **rest) for w in worlds]
 
 
 exercise(
     "07.3 exchange_edges",
-    edges,
-    inputs=block,
+    swap_edges,
+    inputs=make_block,
     core=lambda rng: [
-        *blocks((3, 2, 4, 5), 3, 2),
-        *blocks((2, 3), 2, rng.randrange(3, 40)),
+        *list_blocks((3, 2, 4, 5), 3, 2),
+        *list_blocks((2, 3), 2, rng.randrange(3, 40)),
         Case(3, 2, options={"rows": 3}),
     ],
     sturdy=lambda rng: [
-        *blocks((1, 2), 1, 3),
-        *blocks((1, 8, crowd(rng)), 3, 2),
-        *blocks((3,), 2, 3, dtype="int64"),
-        *blocks((3,), 3, 2, calls=3),
+        *list_blocks((1, 2), 1, 3),
+        *list_blocks((1, 8, crowd(rng)), 3, 2),
+        *list_blocks((3,), 2, 3, dtype="int64"),
+        *list_blocks((3,), 3, 2, calls=3),
     ],
     length_is="rows of length",
     rules=[rules.no_collectives],
@@ -345,22 +342,24 @@ Dumps = list[list[dict[str, Any]]]
 Call = tuple[str, int]  # a group's name, and the number of the call in it
 
 
-def entry(world: int, group: str, seq: str, op: str) -> dict[str, Any]:
+def make_entry(world: int, group: str, seq: str, op: str) -> dict[str, Any]:
     """A call as a dictionary. A group's name ends with its members; ``all`` has everybody."""
     members = range(world) if group == "all" else (int(rank) for rank in group if rank.isdigit())
     return {"group": group, "seq": int(seq), "op": op or "all_reduce", "members": [*members]}
 
 
-def dumps_of(case: Case) -> tuple[Dumps]:
+def make_dumps(case: Case) -> tuple[Dumps]:
+    """What each rank reports of its calls."""
     by_rank = [re.findall(r"(\w+)#(\d+)/?(\w*)", c) for c in case.options[CALLS].split("; ")]
-    return ([[entry(len(by_rank), *call) for call in calls] for calls in by_rank],)
+    return ([[make_entry(len(by_rank), *call) for call in calls] for calls in by_rank],)
 
 
-def call_of(entry: dict[str, Any]) -> Call:
+def name_call(entry: dict[str, Any]) -> Call:
+    """A call by its group and its number in it."""
     return entry["group"], entry["seq"]
 
 
-def absent(
+def find_absent(
     given: list[tuple[Dumps]],
     counts: Callable[[list[str]], list[str]] = lambda ops: [mode(ops)],
     order: Callable[[Call], Any] = lambda call: call,
@@ -380,10 +379,10 @@ def absent(
     [(dumps,)] = given
     entries = [(rank, entry) for rank, own in enumerate(dumps) for entry in own]
     ranks = range(len(dumps))
-    members = {call_of(e): ranks if everybody else e["members"] for _, e in entries}
+    members = {name_call(e): ranks if everybody else e["members"] for _, e in entries}
     ops: dict[Call, dict[int, str]] = {call: {} for call in members}
     for rank, e in entries:
-        ops[call_of(e)][rank] = e["op"]
+        ops[name_call(e)][rank] = e["op"]
     counted = {call: counts([*by_rank.values()]) for call, by_rank in ops.items()}
     made = {call: [r for r, op in ops[call].items() if op in counted[call]] for call in ops}
     lacking = {call: sorted({*members[call]} - {*made[call]}) for call in made}
@@ -392,7 +391,7 @@ def absent(
         rank
         for call in (made if silent_alone else incomplete)
         for rank in made[call]
-        if not last_alone or call == call_of(dumps[rank][-1])
+        if not last_alone or call == name_call(dumps[rank][-1])
     }
     for call in incomplete[:1] if first_alone else incomplete:
         missing = [rank for rank in lacking[call] if waiting_too or rank not in waiting]
@@ -402,15 +401,15 @@ def absent(
     return [None]
 
 
-def called(*texts: str) -> list[Case]:
+def list_dumps(*texts: str) -> list[Case]:
     return [Case(1, options={CALLS: text}) for text in texts]
 
 
 exercise(
     "07.4 first_missing",
-    absent,
-    inputs=lambda case, rank: dumps_of(case),
-    core=lambda rng: called(
+    find_absent,
+    inputs=lambda case, rank: make_dumps(case),
+    core=lambda rng: list_dumps(
         "0: all#0 all#1; 1: all#0",
         "0: ; 1: all#0",
         "0: all#0; 1: all#0",
@@ -424,7 +423,7 @@ exercise(
         MESH.replace(" all#0", ""),
         "0: all#0 all#1; 1: all#0 all#1; 2: all#0 all#1/broadcast",
     ),
-    sturdy=lambda rng: called(
+    sturdy=lambda rng: list_dumps(
         "0: ",
         "0: all#0/broadcast; 1: all#0",
         "0: all#0; 1: all#0/broadcast",

@@ -22,7 +22,7 @@ from course_exercises.whole_tensors import OWN_MISSING, WITHOUT_OWN
 ROW, COLUMN = 0, 1
 
 
-def grid(
+def make_grid(
     given: list[tuple],
     swapped: bool = False,
     down_first: bool = False,
@@ -50,7 +50,8 @@ def grid(
     return pairs
 
 
-def made(play: Play) -> Iterator[Finding]:
+def check_made(play: Play) -> Iterator[Finding]:
+    """A group has been made for each row and each column."""
     there = {group_of(ranks) for ranks in play.trace.groups.values()}
     for rank, want in enumerate(play.expected[0]):
         for which, group in zip(("row", "column"), want.returned, strict=True):
@@ -58,25 +59,25 @@ def made(play: Play) -> Iterator[Finding]:
                 yield Finding("not made", f"the group of the {which} has not been made", rank)
 
 
-def grids(*shapes: tuple[int, int]) -> list[Case]:
+def list_grids(*shapes: tuple[int, int]) -> list[Case]:
     return [Case(r * c, options={"rows": r, "cols": c}) for r, c in shapes]
 
 
-def returned(text: str) -> OfPlay:
+def when_returned(text: str) -> OfPlay:
     """This is in the text of what the ranks return."""
     return lambda play: text in str(play.returned)
 
 
 exercise(
     "08.1 grid_groups",
-    grid,
+    make_grid,
     inputs=lambda case, rank: tuple(case.options.values()),
-    core=lambda rng: grids((1, 2), (2, 1), (2, 2), (1, 3), (2, 3), (3, 2)),
-    sturdy=lambda rng: grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
+    core=lambda rng: list_grids((1, 2), (2, 1), (2, 2), (1, 3), (2, 3), (3, 2)),
+    sturdy=lambda rng: list_grids((1, 1), (1, 5), (4, 1), (3, 4), (rng.randrange(4, 6), 4)),
     words={"uneven sides": "the grid is not square. Which lines mean rows, and which columns?"},
     special=lambda case: {"uneven sides"} if len({*case.options.values()}) > 1 else set(),
     blank=False,
-    rules=[made],
+    rules=[check_made],
     hints={
         "swapped": "Row and column have changed places.",
         "down-first": "The grid is filled column by column. Ranks count along a row first: rank 1 "
@@ -101,19 +102,18 @@ exercise(
     diagnoses={
         "not-together": apart_in_new_group,
         "too-short": says("at least one rank"),
-        "lists": returned("(["),
-        "not-a-member": returned("-100"),
+        "lists": when_returned("(["),
+        "not-a-member": when_returned("-100"),
     },
 )
 
 # ---- 08.2 my_all_to_all --------------------------------------------------------------------------
 
 
-UNEQUAL = {"blocks": "of different lengths"}
 LENGTHS = "In the table of lengths, what a rank sends is its row. What does it receive?"
 
 
-def blocks_of(case: Case, rank: int) -> tuple[list[Tensor]]:
+def make_blocks(case: Case, rank: int) -> tuple[list[Tensor]]:
     """A block for each rank."""
     unequal = [(3 * rank + 2 * k) % (case.length + 1) for k in range(case.world)]
     sizes = unequal if case.options else [case.length] * case.world
@@ -121,7 +121,7 @@ def blocks_of(case: Case, rank: int) -> tuple[list[Tensor]]:
     return ([lay_out(block.clone(), case.layout) for block in flat.split(sizes)],)
 
 
-def exchanged(
+def exchange_blocks(
     given: list[tuple],
     sent: Callable[[int, int], int] = lambda to, sender: to,
     own: Callable[[list, int], list] = lambda blocks, rank: blocks,
@@ -136,7 +136,7 @@ def exchanged(
     return [own(received(rank), rank) for rank in range(n)]
 
 
-def more_than_sizes(play: Play) -> Iterator[Finding]:
+def check_collectives(play: Play) -> Iterator[Finding]:
     """In each call one collective, of 8 bytes for each two ranks at most, may carry the lengths."""
     for rank in range(n := play.case.world):
         calls = [e for e in play.trace.of(rank) if e.is_collective]
@@ -145,27 +145,25 @@ def more_than_sizes(play: Play) -> Iterator[Finding]:
                 yield Finding("collective", f"rank {rank} calls {e.op}, {e.nbytes} bytes", rank)
 
 
-def leaving(play: Play) -> list[int]:
+def measure_leaving(play: Play) -> list[int]:
     """By rank, the bytes of its blocks for others."""
     return [sum(b.nbytes for k, b in enumerate(play.given(r)) if k != r) for r in play.ranks]
 
 
-def reordered(play: Play) -> bool:
+def are_reordered(play: Play) -> bool:
     """Every rank has all its blocks, and not all have them in their places."""
 
     def texts(blocks: object) -> list[str]:
         return sorted(map(str, blocks)) if isinstance(blocks, list) else []
 
-    pairs = zip(play.seen[0], play.expected[0], strict=True) if play.done else ()
-    return play.wrong == ["returned"] and all(
-        texts(got.returned) == texts(want.returned) for got, want in pairs
-    )
+    pairs = zip(play.returned, play.expected[0], strict=True) if play.done else ()
+    return play.wrong == ["returned"] and all(texts(a) == texts(b.returned) for a, b in pairs)
 
 
 exercise(
     "08.2 my_all_to_all",
-    exchanged,
-    inputs=blocks_of,
+    exchange_blocks,
+    inputs=make_blocks,
     core=lambda rng: [
         *rows("", (2, 1), (2, 2), (3, 1), (3, 2), (4, 2), (5, 1)),
         Case(3, 2, calls=2),
@@ -173,17 +171,17 @@ exercise(
     ],
     sturdy=lambda rng: [
         *rows("", (1, 3), (3, 0), (crowd(rng), 2)),
-        *rows("", (2, 1), (3, 4), (5, 4), options=UNEQUAL),
+        *rows("", (2, 1), (3, 4), (5, 4), options={"blocks": "of different lengths"}),
         *(c for c in hostile(3, 5) if c.layout in ("contiguous", "strided")),
     ],
     special=lambda case: set() if case.length else {"empty"},
     length_is="block length",
     words={"of different lengths": f"the blocks differ in length. {LENGTHS}"},
-    rules=[more_than_sizes],
+    rules=[check_collectives],
     budget=[
         sends_at_most(lambda p: p.case.world - 1),
-        bytes_at_most(lambda p: max(leaving(p))),
-        bytes_in_total_at_least(lambda p: sum(leaving(p))),
+        bytes_at_most(lambda p: max(measure_leaving(p))),
+        bytes_in_total_at_least(lambda p: sum(measure_leaving(p))),
     ],
     hints={
         "wrong-block": "Each rank has a block from everybody, and not the one for it. Which of "
@@ -206,7 +204,7 @@ exercise(
         "own-missing": WITHOUT_OWN,
     },
     diagnoses={
-        "arrival-order": reordered,
+        "arrival-order": are_reordered,
         "lengths": lambda p: "blocks" in p.case.options and says("agree on the shape")(p),
         "too-much": over_budget("sends", "bytes"),
     },
@@ -215,7 +213,7 @@ exercise(
 # ---- 08.3 transpose ------------------------------------------------------------------------------
 
 
-def matrix(case: Case, rank: int) -> tuple[Tensor]:
+def make_rows(case: Case, rank: int) -> tuple[Tensor]:
     """A rank's rows, of ``case.length`` columns for each rank."""
     wide = case.world * case.length
     plain = replace(case, length=case.options["rows"] * wide, layout="contiguous")
@@ -223,7 +221,7 @@ def matrix(case: Case, rank: int) -> tuple[Tensor]:
     return (rows.t().contiguous().t() if case.layout == "transposed" else rows,)
 
 
-def transposed(
+def transpose(
     given: list[tuple],
     arranged: Callable[..., Tensor] = lambda columns, blocks: columns.t(),
     by_rows: bool = False,
@@ -235,22 +233,24 @@ def transposed(
     return [arranged(own, own.split(k)).contiguous() for own in torch.cat(cut).chunk(n, dim=1)]
 
 
-def reshaped(t: Tensor) -> Tensor:
+def keep_order(t: Tensor) -> Tensor:
     """The numbers as they lie, in the shape that the transposed one has."""
     return t.reshape(t.t().shape)
 
 
-def stacked(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+def stack(columns: Tensor, blocks: tuple[Tensor, ...]) -> Tensor:
+    """A mistake: the transposed blocks, one below the other."""
     return torch.cat([block.t() for block in blocks])
 
 
-def contiguous(play: Play) -> Iterator[Finding]:
+def check_contiguous(play: Play) -> Iterator[Finding]:
+    """What is returned is contiguous."""
     for rank, t in enumerate(play.returned):
         if isinstance(t, Tensor) and not t.is_contiguous():
             yield Finding("not-contiguous", "what is returned is not contiguous", rank)
 
 
-def one_all_to_all(play: Play) -> Iterator[Finding]:
+def check_one_all_to_all(play: Play) -> Iterator[Finding]:
     """One call, which carries each of a rank's numbers once."""
     for rank in play.ranks:
         calls = play.trace.of(rank)
@@ -265,8 +265,8 @@ def one_all_to_all(play: Play) -> Iterator[Finding]:
 
 exercise(
     "08.3 transpose",
-    transposed,
-    inputs=matrix,
+    transpose,
+    inputs=make_rows,
     core=lambda rng: [
         *rows("rows", (2, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2)),
         *rows("rows", (3, 1, 2), (3, 2, 3), (4, 3, 4)),
@@ -278,8 +278,8 @@ exercise(
         *(case for case in hostile(3, 2, options={"rows": 2}) if case.layout == "contiguous"),
     ],
     length_is="columns for each rank",
-    rules=[contiguous],
-    budget=[one_all_to_all],
+    rules=[check_contiguous],
+    budget=[check_one_all_to_all],
     hints={
         "not-contiguous": "The elements of what is returned do not lie side by side, as the stub "
         "promises: t(), permute() and slices are views of memory that stays as it is. "
@@ -302,12 +302,12 @@ exercise(
         "blocks-not-turned": [
             {"arranged": lambda columns, blocks: columns},
             {"arranged": lambda columns, blocks: torch.cat(blocks, 1)},
-            {"arranged": lambda columns, blocks: reshaped(columns)},
-            {"arranged": lambda columns, blocks: torch.cat([*map(reshaped, blocks)], 1)},
+            {"arranged": lambda columns, blocks: keep_order(columns)},
+            {"arranged": lambda columns, blocks: torch.cat([*map(keep_order, blocks)], 1)},
         ],
         "stacked": [
-            {"arranged": stacked},
-            {"arranged": lambda columns, blocks: stacked(columns, blocks).view_as(columns.t())},
+            {"arranged": stack},
+            {"arranged": lambda columns, blocks: stack(columns, blocks).view_as(columns.t())},
         ],
     },
     diagnoses={

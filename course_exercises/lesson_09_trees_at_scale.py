@@ -12,20 +12,22 @@ from typing import Any
 import torch
 
 from course_check import rules
-from course_check.cases import Case, both_regimes, chunked, crowd, hostile, rows, tensor
+from course_check.cases import Case, chunked, crowd, hostile, rows, tensor
 from course_check.compare import same
 from course_check.exercise import Finding, Play, Rule
 from course_check.usual_diagnoses import found, only
+from course_exercises import whole_tensors
 from course_exercises.declare import apart_in_new_group, each, exercise, marked
 from course_exercises.formulas import NOTHING_TO_SEND, networks, nothing_on_the_way
-from course_exercises.whole_tensors import rooted_core, rooted_sturdy, worlds_and_lengths
 
 
-def size(play: Play) -> int:
+def size_of(play: Play) -> int:
+    """Bytes of the tensor."""
     return play.given(0).nbytes
 
 
-def log2_up(play: Play) -> int:
+def count_rounds(play: Play) -> int:
+    """How often doubling from 1 reaches all ranks."""
     return (play.case.world - 1).bit_length()
 
 
@@ -33,7 +35,8 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
     """It ends, on the modelled network, as soon as so many messages one after the other could."""
 
     def rule(play: Play) -> Iterable[Finding]:
-        took, one = play.run.seconds if play.run else 0.0, play.case.network.seconds(size(play))
+        took = play.run.seconds if play.run else 0.0
+        one = play.case.network.seconds(size_of(play))
         if took > limit(play) * one * (1 + 1e-9):
             long = f"it takes as long as {took / one:.6g} messages one after another"
             yield Finding("rounds", f"{long}, at most {limit(play)} are allowed")
@@ -44,7 +47,7 @@ def rounds_at_most(limit: Callable[[Play], int]) -> Rule:
 slow = only("rounds", "sends")
 
 
-def too_slow(play: Play) -> bool:
+def is_too_slow(play: Play) -> bool:
     """It takes too many rounds; some rank may send too many messages for that reason."""
     return slow(play) and found("rounds")(play)
 
@@ -52,11 +55,11 @@ def too_slow(play: Play) -> bool:
 MANY = {"more than 32 ranks": "there are more than 32 ranks. Which line counts on fewer?"}
 
 
-def worlds(case: Case) -> set[str]:
-    return worlds_and_lengths(case) | marked({"more than 32 ranks": case.world > 32})
+def name_worlds(case: Case) -> set[str]:
+    return whole_tensors.worlds_and_lengths(case) | marked({"more than 32 ranks": case.world > 32})
 
 
-def many(rng: random.Random, **rest: Any) -> Case:
+def draw_many(rng: random.Random, **rest: Any) -> Case:
     """More ranks than a table of rounds would have that is written down for the other cases."""
     return Case(rng.randrange(33, 100), 2, **rest)
 
@@ -68,7 +71,7 @@ LONG_MESSAGE = (
 # ---- 09.1 tree_broadcast -------------------------------------------------------------------------
 
 
-def spread(
+def spread_by_tree(
     given: list[tuple],
     adds: bool = False,
     adds_src: bool = False,
@@ -85,17 +88,17 @@ def spread(
             other.copy_(other + sent if adds or adds_src else sent)
 
 
-def told_once(play: Play) -> Iterator[Finding]:
+def check_told_once(play: Play) -> Iterator[Finding]:
     """No rank is sent the tensor that has it: all ranks together send n − 1 of them."""
     tensors = play.case.world - 1
     mine = sum(play.trace.bytes_sent(rank) for rank in play.ranks)
-    if mine > tensors * size(play):
-        has = f"{tensors} tensors have {tensors * size(play)}"
+    if mine > tensors * size_of(play):
+        has = f"{tensors} tensors have {tensors * size_of(play)}"
         text = f"all ranks together send {mine} bytes, and {has}"
-        yield Finding("told again", text, None, mine, tensors * size(play))
+        yield Finding("told-again", text, None, mine, tensors * size_of(play))
 
 
-def star(play: Play) -> bool:
+def is_star(play: Play) -> bool:
     """The root sends to all others."""
     told = rules.sends(play, play.case.options["src"])
     return slow(play) and len(told) == play.case.world - 1
@@ -103,23 +106,23 @@ def star(play: Play) -> bool:
 
 exercise(
     "09.1 tree_broadcast",
-    spread,
+    spread_by_tree,
     inputs=lambda case, rank: (tensor(case, rank), case.options["src"]),
-    core=rooted_core("src"),
-    sturdy=rooted_sturdy("src"),
+    core=whole_tensors.rooted_core("src"),
+    sturdy=whole_tensors.rooted_sturdy("src"),
     words=MANY,
-    special=worlds,
+    special=name_worlds,
     regimes=lambda rng: [
-        *both_regimes((4, 7, 16), options={"src": 1}),
-        many(rng, options={"src": 1}),
+        *whole_tensors.both_regimes((4, 7, 16), options={"src": 1}),
+        draw_many(rng, options={"src": 1}),
     ],
     rules=[rules.no_collectives],
     budget=[
-        rules.sends_at_most(log2_up),
-        rules.messages_of_at_most(size),
-        rounds_at_most(log2_up),
-        rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size(p)),
-        told_once,
+        rules.sends_at_most(count_rounds),
+        rules.messages_of_at_most(size_of),
+        rounds_at_most(count_rounds),
+        rules.bytes_in_total_at_least(lambda p: (p.case.world - 1) * size_of(p)),
+        check_told_once,
     ],
     hints={
         "long-message": LONG_MESSAGE,
@@ -142,16 +145,15 @@ exercise(
     },
     diagnoses={
         "long-message": found("bytes"),
-        "told-again": found("told again"),
-        "star": star,
-        "too-many-rounds": too_slow,
+        "star": is_star,
+        "too-many-rounds": is_too_slow,
     },
 )
 
 # ---- 09.2 recursive_doubling ---------------------------------------------------------------------
 
 
-def fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
+def make_fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
     """A tensor of the case; or numbers whose sum depends on the order of adding."""
     if not case.options.get("fractions"):
         return (tensor(case, rank),)
@@ -161,22 +163,23 @@ def fractions(case: Case, rank: int) -> tuple[torch.Tensor]:
 Ranks = Iterable[int]
 
 
-def power_below(n: int) -> int:
+def find_power(n: int) -> int:
     """The largest power of two up to n. Ranks from there on are extra."""
     return 1 << (n.bit_length() - 1)
 
 
-def wrapped(n: int, rank: int, way: int) -> Ranks:
+def wrap_ranks(n: int, rank: int, way: int) -> Ranks:
     """As if n were the next power of two: in the last round sums overlap."""
     return [(rank + way * i) % n for i in range(1 << (n - 1).bit_length())]
 
 
 def own_half(n: int, rank: int) -> Ranks:
-    power = power_below(n)
+    """The ranks whose sums meet if the last round is missing."""
+    power = find_power(n)
     return [r for r in range(n) if (r ^ rank) % power < power >> 1]
 
 
-def doubled(
+def add_by_doubling(
     given: list[tuple],
     added: Callable[[int], int] = int,
     told: Callable[[int], int] = int,
@@ -190,7 +193,8 @@ def doubled(
         t.copy_(sum(before[r] for r in ranks))
 
 
-def the_same_bits(play: Play) -> Iterator[Finding]:
+def check_same_bits(play: Play) -> Iterator[Finding]:
+    """Every rank has the same sum, to the last bit."""
     for by_rank in play.seen if not play.wrong else []:
         for rank, seen in enumerate(by_rank):
             if not same(seen.args, by_rank[0].args):
@@ -200,8 +204,8 @@ def the_same_bits(play: Play) -> Iterator[Finding]:
 
 exercise(
     "09.2 recursive_doubling",
-    doubled,
-    inputs=fractions,
+    add_by_doubling,
+    inputs=make_fractions,
     tolerance=1e-6,
     core=lambda rng: [
         *rows("", (2, 1), (2, 3), (3, 1), (4, 1), (5, 3)),
@@ -214,14 +218,14 @@ exercise(
         *hostile(3, 6, layouts=(2, 4)),
     ],
     words=MANY,
-    special=worlds,
-    rules=[rules.no_collectives, the_same_bits],
-    regimes=lambda rng: [*both_regimes((3, 4, 7, 16)), many(rng)],
+    special=name_worlds,
+    rules=[rules.no_collectives, check_same_bits],
+    regimes=lambda rng: [*whole_tensors.both_regimes((3, 4, 7, 16)), draw_many(rng)],
     budget=[
-        rules.messages_of_at_most(size),
-        rules.sends_at_most(lambda p: log2_up(p) + 1),
-        rounds_at_most(lambda p: log2_up(p) + 1),
-        rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size(p)),
+        rules.messages_of_at_most(size_of),
+        rules.sends_at_most(lambda p: count_rounds(p) + 1),
+        rounds_at_most(lambda p: count_rounds(p) + 1),
+        rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * size_of(p)),
     ],
     hints={
         "long-message": LONG_MESSAGE,
@@ -242,16 +246,16 @@ exercise(
         "round-short": "The two halves never meet: a round is missing.",
     },
     mistakes={
-        "left-out": each(added=[power_below], told=(power_below, int)),
-        "not-told": {"told": power_below},
-        "twice": [{"in_sum": partial(wrapped, way=way)} for way in (1, -1)],
+        "left-out": each(added=[find_power], told=(find_power, int)),
+        "not-told": {"told": find_power},
+        "twice": [{"in_sum": partial(wrap_ranks, way=way)} for way in (1, -1)],
         "round-short": {"in_sum": own_half},
     },
     diagnoses={
         "long-message": found("bytes"),
         "everyone": lambda p: slow(p) and p.case.world > 3 and rules.to_everyone(p),
         "star": lambda p: slow(p) and rules.through_one(p),
-        "too-many-rounds": too_slow,
+        "too-many-rounds": is_too_slow,
     },
 )
 
@@ -261,7 +265,7 @@ exercise(
 NAMES = "star", "doubling", "ring", "tree"
 
 
-def quickest(
+def pick_fastest(
     given: list[tuple],
     latencies_queue: bool = False,
     transfers: Callable[[int], int] = lambda n: n - 1,
@@ -286,23 +290,22 @@ def quickest(
     return [pick(among(times), key=times.__getitem__)]
 
 
-def of_networks(*rows: tuple) -> list[Case]:
+def networks_of(*rows: tuple) -> list[Case]:
     names = ("n", "nbytes", "alpha", "beta")
     return [Case(1, options=dict(zip(names, row, strict=True))) for row in rows]
 
 
 exercise(
     "09.3 fastest",
-    quickest,
+    pick_fastest,
     inputs=lambda case, rank: tuple(case.options.values()),
     core=lambda rng: [
-        *of_networks((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
-        *of_networks((5, 1, 1.0, 0.2), (64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6)),
-        *of_networks((3, 1, 1.0, 0.9), (3, 3, 3.0, 0.7), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15)),
-        *of_networks((3, 2, 3.0, 1.0), (6, 1, 1.0, 0.55)),
-        *of_networks(*sorted(networks(rng, 20))),
+        *networks_of((4, 2, 1.0, 1.0), (64, 8, 1.0, 1e-6), (64, 1000, 1.0, 1e-4)),
+        *networks_of((5, 1, 1.0, 0.2), (64, 1000, 1.0, 1.0), (1000, 1000, 1.0, 2e-6)),
+        *networks_of((3, 1, 1.0, 0.9), (3, 3, 3.0, 0.7), (8, 1, 1.0, 0.05), (8, 1, 1.0, 0.15)),
+        *networks_of((3, 2, 3.0, 1.0), (6, 1, 1.0, 0.55), *sorted(networks(rng, 20))),
     ],
-    sturdy=lambda rng: of_networks(*sorted(nothing_on_the_way(rng)), (1024, 1 << 30, 5e-6, 4e-11)),
+    sturdy=lambda rng: networks_of(*sorted(nothing_on_the_way(rng)), (1024, 1 << 30, 5e-6, 4e-11)),
     rules=[rules.without_a_word],
     in_ranks=False,
     words=NOTHING_TO_SEND,
@@ -338,7 +341,7 @@ G = "gpus_per_node"  # the name of an option
 RING = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (m − 1)/m of the bytes
 
 
-def between_nodes(play: Play, rank: int) -> float:
+def count_between(play: Play, rank: int) -> float:
     """Bytes that this rank sends to other nodes; a collective counts as a ring of its group."""
     trace, node, total = play.trace, rank // play.case.options[G], 0.0
     for e in trace.of(rank):
@@ -355,39 +358,40 @@ def between_nodes(play: Play, rank: int) -> float:
     return total
 
 
-def share_between_nodes(play: Play) -> Iterator[Finding]:
+def check_share(play: Play) -> Iterator[Finding]:
     """At most 2(N − 1)/N · ⌈S/g⌉ for N nodes of g ranks, in whole elements."""
     given, nodes = play.given(0), play.case.world // play.case.options[G]
     share = -(-given.numel() // play.case.options[G] // nodes) * given.element_size()
     most = 2 * (nodes - 1) * share
     for rank in play.ranks:
-        if (mine := between_nodes(play, rank)) > most + 1e-6:
+        if (mine := count_between(play, rank)) > most + 1e-6:
             text = f"rank {rank} sends {mine:g} bytes to other nodes, at most {most} are allowed"
             yield Finding("bytes", text, rank, mine, most)
 
 
-def nodes_among(play: Play, ranks: Iterable[int]) -> int:
+def count_nodes(play: Play, ranks: Iterable[int]) -> int:
+    """On how many nodes these ranks are."""
     return len({rank // play.case.options[G] for rank in ranks})
 
 
-def strided(play: Play) -> bool:
+def are_strided(play: Play) -> bool:
     """The groups of g ranks in which most bytes travel join ranks of different nodes."""
     trace = play.trace
     calls = [e for e in trace.events if e.is_collective]
     most = max((e.nbytes for e in calls), default=0)
     used = [trace.groups.get(e.group, ()) for e in calls if e.nbytes == most > 0]
-    across = [len(ranks) == play.case.options[G] and nodes_among(play, ranks) > 1 for ranks in used]
+    across = [len(ranks) == play.case.options[G] and count_nodes(play, ranks) > 1 for ranks in used]
     return only("bytes")(play) and bool(across) and all(across)
 
 
-def leaders_only(play: Play) -> bool:
+def send_leaders(play: Play) -> bool:
     """Of each node one rank sends to others."""
-    leaders = [rank for rank in play.ranks if between_nodes(play, rank)]
+    leaders = [rank for rank in play.ranks if count_between(play, rank)]
     several = play.case.options[G] > 1
-    return only("bytes")(play) and several and 1 < len(leaders) == nodes_among(play, leaders)
+    return only("bytes")(play) and several and 1 < len(leaders) == count_nodes(play, leaders)
 
 
-def by_nodes(play: Play) -> Iterator[Finding]:
+def check_by_nodes(play: Play) -> Iterator[Finding]:
     """No collective carries data over all nodes and all ranks of each: that would be the answer."""
     trace, n = play.trace, play.case.world
     for e in trace.events if 1 < play.case.options[G] < n else ():
@@ -399,7 +403,7 @@ def by_nodes(play: Play) -> Iterator[Finding]:
 InSum = Callable[[int, int, int], Ranks]  # of a rank, the ranks in a node, the world
 
 
-def summed(
+def sum_by_nodes(
     given: list[tuple],
     in_sum: InSum = lambda rank, g, n: range(n),
     divisor: Callable[[int, int], int] | None = None,
@@ -410,7 +414,7 @@ def summed(
     for rank, (t, _) in enumerate(given):
         total = sum(before[r] for r in in_sum(rank, g, n))
         if divisor:
-            total = total / divisor(n // g, g)
+            total = total / divisor(n, g)
         if own_share_alone:
             share_of = torch.arange(t.numel()).view(t.shape) * g // t.numel()
             total = torch.where(share_of == rank % g, total, t)
@@ -419,7 +423,7 @@ def summed(
 
 exercise(
     "09.4 hierarchical_all_reduce",
-    summed,
+    sum_by_nodes,
     inputs=lambda case, rank: (tensor(case, rank), case.options[G]),
     core=lambda rng: [
         *rows(G, (4, 4, 2), (4, 8, 2), (6, 12, 2), (6, 12, 3)),
@@ -432,8 +436,8 @@ exercise(
         *hostile(4, 8, options={G: 2}),
     ],
     special=lambda case: chunked(replace(case, world=case.options[G])),
-    rules=[by_nodes],
-    budget=[share_between_nodes],
+    rules=[check_by_nodes],
+    budget=[check_share],
     hints={
         "flat": "One collective joins all ranks, whatever their node. Which ranks share a node, "
         "and which are their counterparts elsewhere?",
@@ -460,13 +464,11 @@ exercise(
         "across-only": {"in_sum": lambda rank, g, n: range(rank % g, n, g)},
         "leaders-know": {"in_sum": lambda rank, g, n: [rank] if rank % g else range(n)},
         "not-gathered": {"own_share_alone": True},
-        "divided": each(
-            divisor=(lambda nodes, g: nodes, lambda nodes, g: g, lambda nodes, g: nodes * g)
-        ),
+        "divided": each(divisor=(lambda n, g: n // g, lambda n, g: g, lambda n, g: n)),
     },
     diagnoses={
-        "strided": strided,
-        "leaders-only": leaders_only,
+        "strided": are_strided,
+        "leaders-only": send_leaders,
         "over-share": only("bytes"),
         "not-together": apart_in_new_group,
         "unequal-parts": lambda p: found("RankFailed")(p) and p.case.length % p.case.options[G] > 0,

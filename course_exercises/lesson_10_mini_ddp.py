@@ -22,7 +22,7 @@ from course_exercises.models import WORDS, model
 from course_lib.trace import Event
 
 
-def buckets(
+def fill_buckets(
     params: Iterable[nn.Parameter],
     cap: float,
     order: Callable = reversed,
@@ -41,7 +41,8 @@ def buckets(
     return after(out, cap)
 
 
-def full_ones(made: list, cap: float) -> list:
+def keep_full(made: list, cap: float) -> list:
+    """Only the buckets that reach the cap."""
     return [bucket for bucket in made if sum(p.nbytes for p in bucket) >= cap]
 
 
@@ -103,27 +104,29 @@ def train(
             job.ends(number, sgd)
 
 
-def its_buckets(job: Training, **knobs: Any) -> list[list[nn.Parameter]]:
-    return buckets(job.trained(), job.cap_bytes, **knobs)
+def fill_all(job: Training, **knobs: Any) -> list[list[nn.Parameter]]:
+    """The buckets of a training job."""
+    return fill_buckets(job.trained(), job.cap_bytes, **knobs)
 
 
-def in_bytes(job: Training, **knobs: Any) -> list[int]:
-    return [sum(p.nbytes for p in bucket) for bucket in its_buckets(job, **knobs)]
+def measure_buckets(job: Training, **knobs: Any) -> list[int]:
+    """Bytes of each of its buckets."""
+    return [sum(p.nbytes for p in bucket) for bucket in fill_all(job, **knobs)]
 
 
-def all_but_last(p: nn.Parameter, job: Training) -> Tensor | None:
+def lose_last(p: nn.Parameter, job: Training) -> Tensor | None:
     """register_hook calls back before the gradient is there that fills the bucket."""
-    last = any(p is bucket[-1] for bucket in its_buckets(job))
+    last = any(p is bucket[-1] for bucket in fill_all(job))
     return torch.zeros_like(p) if last else p.grad
 
 
-def in_full_buckets(job: Training) -> slice:
+def skip_open_bucket(job: Training) -> slice:
     """The parameters but those in a last bucket that has not reached the cap."""
-    is_open = in_bytes(job)[-1] < job.cap_bytes
-    return slice(len(its_buckets(job)[-1]) if is_open else 0, None)
+    is_open = measure_buckets(job)[-1] < job.cap_bytes
+    return slice(len(fill_all(job)[-1]) if is_open else 0, None)
 
 
-def training(case: Case, rank: int) -> tuple[Training]:
+def make_training(case: Case, rank: int) -> tuple[Training]:
     o, net = case.options, model(case, rank)
     for p in net.parameters():
         p.data /= 32
@@ -146,7 +149,8 @@ class Round(NamedTuple):
         return f"round {self.number} ({self.kind}), rank {self.rank}"
 
 
-def rounds(play: Play) -> Iterator[Round]:
+def find_rounds(play: Play) -> Iterator[Round]:
+    """The rounds of each rank, cut at the barriers before them."""
     for rank in play.ranks:
         events = play.trace.of(rank)
         began = [e.completed or e.issued for e in events if e.op == "barrier" and not e.line]
@@ -155,41 +159,41 @@ def rounds(play: Play) -> Iterator[Round]:
             yield Round(rank, number, *part)
 
 
-def as_planned(play: Play) -> Iterator[Finding]:
+def check_plan(play: Play) -> Iterator[Finding]:
     """One all_reduce for each bucket, in order, when it is full; no call in no_sync."""
-    job, due = play.given(0), seconds_until_full(play)
-    for one in rounds(play):
-        want = in_bytes(job) if one.kind in REDUCES else []
+    job, due = play.given(0), time_full_buckets(play)
+    for one in find_rounds(play):
+        want = measure_buckets(job) if one.kind in REDUCES else []
         sizes = [e.nbytes for e in one.calls]
         if sizes != want or any("all_reduce" not in e.op for e in one.calls):
             got = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in one.calls) or "no call"
             text = f"{one}: {got}; the buckets to reduce have {want} bytes"
-            yield from (Finding(kind, text) for kind in ("calls", *other_buckets(job, sizes, want)))
+            yield from (Finding(kind, text) for kind in ("calls", *find_others(job, sizes, want)))
         if sizes == want:
-            yield from late_calls(one, due)
+            yield from find_late_call(one, due)
 
 
-def seconds_until_full(play: Play) -> list[float]:
+def time_full_buckets(play: Play) -> list[float]:
     """Of each bucket, after how much of a round it and all before it are full; where a gradient is
     missing, when backward has ended."""
     job = play.given(0)
     layers = [m for _, m in job.model.run if isinstance(m, nn.Linear)][::-1]
     before = float("inf") if gradients.MISSING in play.case.options else FORWARD * len(layers)
     there = {p: before + BACKWARD * k for k, m in enumerate(layers, 1) for p in m.parameters()}
-    full = [max(there[p] for p in bucket) for bucket in its_buckets(job)]
+    full = [max(there[p] for p in bucket) for bucket in fill_all(job)]
     return [*accumulate(full, max)]
 
 
-def other_buckets(job: Training, sizes: list[int], want: list[int]) -> list[str]:
+def find_others(job: Training, sizes: list[int], want: list[int]) -> list[str]:
     """The mistakes that make buckets of these sizes."""
     return [
         id
         for id, ways in BUCKET_MISTAKES.items()
-        if want and sizes in [in_bytes(job, **way) for way in ways]
+        if want and sizes in [measure_buckets(job, **way) for way in ways]
     ]
 
 
-def late_calls(one: Round, due: list[float]) -> Iterator[Finding]:
+def find_late_call(one: Round, due: list[float]) -> Iterator[Finding]:
     """The first call that is issued after its bucket is full."""
     for e, when in zip(one.calls, due, strict=False):
         after = e.issued - one.began
@@ -204,7 +208,7 @@ def late_calls(one: Round, due: list[float]) -> Iterator[Finding]:
         return
 
 
-def by_hand_alone(play: Play) -> Iterator[Finding]:
+def check_by_hand(play: Play) -> Iterator[Finding]:
     """What travels is issued at lines of the answer's, and not inside of torch's own wrapper."""
     calls = [e for e in play.trace.events if e.op != "barrier"]
     inside = [e for e in calls if e.line is None]
@@ -214,19 +218,26 @@ def by_hand_alone(play: Play) -> Iterator[Finding]:
         yield Finding("torchs-own", text)
 
 
-def order_by_rank(play: Play) -> bool:
+def is_ordered_by_rank(play: Play) -> bool:
+    """Calls do not fit together where a rank lacks a gradient."""
     return found("Mismatch")(play) and gradients.MISSING in play.case.options
 
 
-def without_zeros(play: Play) -> bool:
+def sends_no_zeros(play: Play) -> bool:
     """A call of other size than any bucket, where a gradient is missing."""
     sizes = {e.nbytes for e in play.trace.events if e.op.startswith("all_reduce")}
-    return order_by_rank(play) and not sizes <= {*in_bytes(play.given(0))}
+    return is_ordered_by_rank(play) and not sizes <= {*measure_buckets(play.given(0))}
 
 
-def trained(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "", **rest: Any):
-    options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
-    return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
+def list_jobs(*sizes: tuple, **rest: Any) -> list[Case]:
+    """A case for each (ranks, model, cap_bytes), and then perhaps the names of its rounds, and the
+    ranks on which a gradient is missing."""
+
+    def one(world: int, kind: str, cap: int, kinds: str = "sync", lacks: str = "") -> Case:
+        options = {"model": kind, "cap_bytes": cap, "rounds": tuple(kinds.split(", "))}
+        return Case(world, options=options | ({gradients.MISSING: lacks} if lacks else {}), **rest)
+
+    return [one(*row) for row in sizes]
 
 
 ROUNDS = {  # features, most by what stands in the names of rounds
@@ -248,7 +259,7 @@ ROUNDS = {  # features, most by what stands in the names of rounds
 }
 
 
-def special_rounds(case: Case) -> set[str]:
+def name_rounds(case: Case) -> set[str]:
     rounds = case.options["rounds"]
     steps = sum(kind in REDUCES for kind in rounds)
     there = {name for name in ROUNDS if name in " ".join(rounds)}
@@ -259,40 +270,33 @@ two, four, twice = "two layers", "four layers", "sync, sync"
 exercise(
     "10.2 MiniDDP",
     train,
-    inputs=training,
+    inputs=make_training,
     words=WORDS | ROUNDS,
     settle=gradients.zero_or_none,
     tolerance=1e-5,
     core=lambda rng: [
-        trained(2, "one layer", 1000),
-        trained(2, two, 8),
-        trained(3, two, 16),
-        trained(2, two, 16, twice),
-        trained(5, four, rng.randrange(17, 60), twice),
-        trained(2, two, 16, "no_sync, no_sync, sync, sync"),
-        trained(3, "buffers", 40),
-        trained(2, "first layer frozen", 8, twice),
-        trained(4, "a shared weight", 16, twice),
-        trained(2, "two swapped", 16),
-        trained(2, two, 25, twice, "on rank 0"),
-        trained(3, four, 25, "sync, sync with all layers, sync", "on ranks 1, 2"),
+        *list_jobs((2, "one layer", 1000), (2, two, 8), (3, two, 16), (2, two, 16, twice)),
+        *list_jobs((5, four, rng.randrange(17, 60), twice), (3, "buffers", 40)),
+        *list_jobs(
+            (2, two, 16, "no_sync, no_sync, sync, sync"), (2, "first layer frozen", 8, twice)
+        ),
+        *list_jobs((4, "a shared weight", 16, twice), (2, "two swapped", 16)),
+        *list_jobs((2, two, 25, twice, "on rank 0")),
+        *list_jobs((3, four, 25, "sync, sync with all layers, sync", "on ranks 1, 2")),
     ],
     sturdy=lambda rng: [
-        trained(1, two, 16, "no_sync, sync, sync"),
-        trained(crowd(rng), two, 16),
-        trained(2, "another dtype", 60, twice),
-        trained(2, two, 16, dtype="float64"),
-        trained(2, two, 16, "evaluate, sync, evaluate"),
-        trained(2, two, 16, "evaluate between"),
-        trained(2, two, 16, "forward half in no_sync, sync"),
-        trained(2, two, 16, "backward half in no_sync, sync"),
-        trained(2, two, 16, "no_sync nested, sync"),
-        trained(3, four, 25, "sync", "on ranks 0, 1, 2"),
-        trained(2, two, 16, "no_sync kept gradient, sync", "on rank 0"),
+        *list_jobs((1, two, 16, "no_sync, sync, sync"), (crowd(rng), two, 16)),
+        *list_jobs((2, "another dtype", 60, twice)),
+        *list_jobs((2, two, 16), dtype="float64"),
+        *list_jobs((2, two, 16, "evaluate, sync, evaluate"), (2, two, 16, "evaluate between")),
+        *list_jobs((2, two, 16, "forward half in no_sync, sync")),
+        *list_jobs((2, two, 16, "backward half in no_sync, sync")),
+        *list_jobs((2, two, 16, "no_sync nested, sync"), (3, four, 25, "sync", "on ranks 0, 1, 2")),
+        *list_jobs((2, two, 16, "no_sync kept gradient, sync", "on rank 0")),
     ],
-    rules=[by_hand_alone],
-    budget=[as_planned],
-    special=special_rounds,
+    rules=[check_by_hand],
+    budget=[check_plan],
+    special=name_rounds,
     hints=gradients.HINTS
     | BUCKET_HINTS
     | {
@@ -335,38 +339,37 @@ exercise(
     | {
         "no-broadcast": {"start": lambda models: None},
         "parameter": {"contributes": lambda p, job: p.detach().clone()},
-        "too-early": {"contributes": all_but_last},
+        "too-early": {"contributes": lose_last},
         "stays-local": {"which": lambda job: slice(0)},
         "always": {"reduces": lambda kind: True},
         "divided-early": {"divided_early": True},
-        "last-bucket": {"which": in_full_buckets},
+        "last-bucket": {"which": skip_open_bucket},
     },
     diagnoses={
         "compares-tensors": says("Boolean value of Tensor"),
         "not-all-written": lambda p: p.done and any(isinstance(s.returned, str) for s in p.seen[0]),
-        "no-zeros": without_zeros,
-        "order-by-rank": order_by_rank,
+        "no-zeros": sends_no_zeros,
+        "order-by-rank": is_ordered_by_rank,
         "calls": lambda p: (
             over_budget("calls")(p) and WORDS.get(p.case.options["model"], "") is None
         ),
         "late": only("late", "after-backward"),
-        "counts-left": only("counts-left"),
     },
 )
 
 # ---- 10.1 make_buckets ---------------------------------------------------------------------------
 
 
-def parameter(number: int, word: str) -> nn.Parameter:
+def make_parameter(number: int, word: str) -> nn.Parameter:
     """As many of the number as the word says: ``4f`` is frozen, ``4d`` of float64."""
     dtype = torch.float64 if "d" in word else torch.float32
     filled = torch.full((int(word.strip("fd")),), float(number), dtype=dtype)
     return nn.Parameter(filled, requires_grad="f" not in word)
 
 
-def some_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
+def make_parameters(case: Case, rank: int) -> tuple[list[nn.Parameter], int]:
     words = case.options["sizes"].split()
-    return [parameter(k, word) for k, word in enumerate(words, 1)], case.options["cap_bytes"]
+    return [make_parameter(k, word) for k, word in enumerate(words, 1)], case.options["cap_bytes"]
 
 
 SIZES = {
@@ -377,52 +380,49 @@ SIZES = {
 }
 
 
-def frozen_or_wide(case: Case) -> set[str]:
+def name_parameters(case: Case) -> set[str]:
     sizes = case.options["sizes"]
     if "df" in sizes:
         return {"a frozen one between"}
     return marked({"frozen": "f" in sizes, "another dtype": "d" in sizes})
 
 
-def cut(given: list[tuple], **knobs: Any) -> list:
-    return [[[p.detach() for p in bucket] for bucket in buckets(*given[0], **knobs)]]
+def cut_parameters(given: list[tuple], **knobs: Any) -> list:
+    """The right buckets, as tensors."""
+    return [[[p.detach() for p in bucket] for bucket in fill_buckets(*given[0], **knobs)]]
 
 
-def parameters(*cases: tuple[str, int]) -> list[Case]:
+def params_of(*cases: tuple[str, int]) -> list[Case]:
     return [Case(1, options={"sizes": sizes, "cap_bytes": cap}) for sizes, cap in cases]
 
 
 exercise(
     "10.1 make_buckets",
-    cut,
-    inputs=some_parameters,
+    cut_parameters,
+    inputs=make_parameters,
     words=SIZES,
     in_ranks=False,
     free=["left"],
-    core=lambda rng: parameters(
-        ("4", 100),
-        ("2 4 2 4", 24),
-        ("2 4 2 4", 25),
-        ("1 1 1 1 1", 8),
-        ("1 1 9 1 1", 12),
-        ("2 4f 2", 20),
-        (" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30),
-    ),
-    sturdy=lambda rng: parameters(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
-    special=frozen_or_wide,
+    core=lambda rng: [
+        *params_of(("4", 100), ("2 4 2 4", 24), ("2 4 2 4", 25), ("1 1 1 1 1", 8)),
+        *params_of(("1 1 9 1 1", 12), ("2 4f 2", 20)),
+        *params_of((" ".join(str(rng.randrange(1, 9)) for _ in range(9)), 30)),
+    ],
+    sturdy=lambda rng: params_of(("", 8), ("2f 2f", 8), ("2d 2 2 2d 3d", 24), ("2 2df 2", 24)),
+    special=name_parameters,
     hints=BUCKET_HINTS
     | {
         "last-lost": "The last bucket is missing. Must it reach the cap?",
         "empty-bucket": "A bucket is empty. At what moment is one begun?",
     },
-    mistakes=BUCKET_MISTAKES | {"last-lost": [{"after": full_ones}]},
+    mistakes=BUCKET_MISTAKES | {"last-lost": [{"after": keep_full}]},
     diagnoses={"empty-bucket": lambda p: p.done and [] in [*(p.got(0).returned or ())]},
 )
 
 # ---- 10.3 sync_batch_norm ------------------------------------------------------------------------
 
 
-def batch(case: Case, rank: int) -> tuple[BothWays]:
+def make_batch(case: Case, rank: int) -> tuple[BothWays]:
     """Samples are high and low in turn: of numbers that lie close together, float32 squares keep
     too few digits to tell a right answer's gradients from a wrong one's.
     """
@@ -482,7 +482,7 @@ def normalise(
             job.noted[f"{name}.grad"] = sum(grads).to(job.upstream.dtype)
 
 
-def one_each_way(play: Play) -> Iterator[Finding]:
+def check_one_each_way(play: Play) -> Iterator[Finding]:
     """One all_reduce in each direction, of at most three numbers a channel."""
     for rank, when, calls in passes(play):
         numbers = [e.nbytes // getattr(torch, e.dtype or "uint8").itemsize for e in calls]
@@ -496,14 +496,14 @@ def one_each_way(play: Play) -> Iterator[Finding]:
 exercise(
     "10.3 sync_batch_norm",
     normalise,
-    inputs=batch,
+    inputs=make_batch,
     words=WORDS
     | {"positions": "x has a third dimension. Each position along L is a sample of its channel."},
     tolerance=1e-5,
     length_is="channels",
     core=lambda rng: [
         *rows("batches", (2, 1, (2, 2)), (3, 2, (3, 3, 3)), (2, 1, (1, 3)), (3, 2, (4, 1, 2))),
-        *rows("batches", (4, 3, (1, 1, 1, 1))),
+        *rows("batches", (4, 3, (1,) * 4)),
         *rows("batches L", (2, 2, (2, 3), (3,))),
         *rows("batches eps", (2, 2, (3, 2), 0.5)),
         *rows("batches", (2, rng.randrange(2, 6), (rng.randrange(2, 6), rng.randrange(2, 6)))),
@@ -514,7 +514,7 @@ exercise(
         *rows("batches", (n := crowd(rng), 2, (1,) * n)),
         *rows("batches", (2, 2, (2, 3)), dtype="float64"),
     ],
-    budget=[one_each_way],
+    budget=[check_one_each_way],
     blank=False,
     special=lambda case: (
         unequal(case.options["batches"]) | marked({"positions": "L" in case.options})

@@ -23,7 +23,7 @@ from course_check.rules import without_a_word
 from course_check.usual_diagnoses import says
 from course_exercises.declare import each, exercise, marked
 from course_exercises.drivers.deaths import HERE, LIVES, Saves
-from course_exercises.drivers.resumed import Job, Resumed, ends, seed
+from course_exercises.drivers.resumed import Job, Resumed, note_end, seed
 
 # ---- 12.1 Checkpoint -----------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ def train(given: list[tuple[Resumed]], **knobs: Any) -> None:
         for rank, (plan, job) in enumerate(zip(plans, jobs, strict=True)):
             mine = habits.returns(losses, rank, made[rank])
             made[rank] = made[rank] + losses[rank]
-            plan.noted |= ends(number, "killed" if death else mine, job, ANYTHING)
+            plan.noted |= note_end(number, "killed" if death else mine, job, ANYTHING)
         if stop > start:
             saved = states[0] | {
                 "step": habits.made(states[0]["step"]),

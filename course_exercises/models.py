@@ -94,8 +94,9 @@ def model(case: Case, salt: object) -> nn.Sequential:
 
 
 def give_gradients(made: nn.Module, case: Case, salt: object) -> None:
-    """Each trained parameter gets a gradient; in small worlds of digits that spell, in a sum, whose
-    they are: ``salt`` is then the rank."""
+    """Give each trained parameter a gradient. In small worlds ``salt`` is the rank, and the digits
+    of a sum then spell whose gradients are in it.
+    """
     for k, p in enumerate(p for p in made.parameters() if p.requires_grad):
         rng = case.random("grad", salt, k)
         unit = 10**salt if isinstance(salt, int) and case.world <= 5 else 0

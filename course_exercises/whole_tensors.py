@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from course_check.cases import Case, crowd, hostile, rows
+from course_check.cases import SLOW, Case, crowd, hostile, rows
 from course_check.compare import ANYTHING
 from course_exercises.declare import marked
 
@@ -34,6 +35,13 @@ def rooted_sturdy(root: str) -> Callable[[random.Random], list[Case]]:
         *hostile(3, 6, layouts=(2, 4), options={root: hostile_root}),
         *rows(root, (5, 2, 2), jitter=20.0, calls=5, later=later),
     ]
+
+
+def both_regimes(worlds: Sequence[int], **rest: Any) -> list[Case]:
+    """Cases in which only latencies count, and then some in which only bytes do. An answer that is
+    quick in the ones may stand in a queue in the others."""
+    quick, long = ({"length": 2}, {"length": 250, "bandwidth": SLOW})
+    return [Case(world, **kind, **rest) for kind in (quick, long) for world in worlds]
 
 
 def left_out(tensors: list, rank: int) -> list:

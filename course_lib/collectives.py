@@ -22,6 +22,9 @@ class Collective(NamedTuple):
     fills_a_list: bool = False  # of tensors, which then must not share memory
     # where the blocks that a rank gives or gets may be of different lengths; "" is nowhere
     uneven_on: tuple[str, ...] = ()
+    # Note [A barrier is behind all]. On gloo and NCCL it is over when all collectives are that its
+    # rank has called on this group before. So a rank that comes out of it has waited for them.
+    ends_earlier: bool = False
 
 
 _AS_IT_LIES, _IN_ORDER = "as it lies", "in order"
@@ -55,7 +58,7 @@ COLLECTIVES = {
     "all_to_all_single": Collective(
         "all_to_all_single alltoall_base", memory=_IN_ORDER, uneven_on=("gloo", "nccl")
     ),
-    "barrier": Collective("barrier"),
+    "barrier": Collective("barrier", ends_earlier=True),
     "monitored_barrier": Collective(),
     # they are collectives as well: all ranks meet in the store, and no tensor moves
     "new_group": Collective(),

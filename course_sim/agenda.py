@@ -1,6 +1,7 @@
 """What happens next: a heap in virtual time, of ranks that are ready and of the network's doings.
 
-At one time the network comes first (ties below 1), then the ranks, then what is to be ``at_last``.
+At one time the network comes first (ties below 1), then the ranks, then what was scheduled last
+(``schedule_last``).
 """
 
 from __future__ import annotations
@@ -36,22 +37,22 @@ class Agenda:
         tie = 1.0 + (self._draw() if self._draw else rank.number)
         heappush(self._heap, (at, tie, self.next_order(), rank))
 
-    def at(self, at: float, action: Callable[[], None]) -> None:
+    def schedule(self, at: float, action: Callable[[], None]) -> None:
         """Something happens in the network at ``at``, before any rank runs at that time."""
-        heappush(self._heap, (at, self.tie(), self.next_order(), action))
+        heappush(self._heap, (at, self.draw_tie(), self.next_order(), action))
 
-    def at_last(self, order: int, action: Callable[[], None]) -> None:
+    def schedule_last(self, order: int, action: Callable[[], None]) -> None:
         """Something happens in the network when no rank has anything more to do at this time; of
         several such things those of lower ``order`` first.
         """
         heappush(self._heap, (self.now, inf, order, action))
 
-    def tie(self) -> float:
-        """Decides between what happens at the same time: by the seed; 0 where that is 0."""
+    def draw_tie(self) -> float:
+        """A number that orders what happens at the same time: drawn, or 0 if the seed is 0."""
         return self._draw() if self._draw else 0.0
 
-    def over(self, call: Call, at: float, at_once: bool = False) -> None:
-        """It is known when a call is over. Who waits goes on then, or ``at_once``."""
+    def set_end(self, call: Call, at: float, at_once: bool = False) -> None:
+        """A call's end is known now. The rank that waits for it goes on then, or ``at_once``."""
         call.record.completed = at
         if call.rank.waits is call:
             self.wake(call.rank, self.now if at_once else at)

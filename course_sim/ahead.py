@@ -12,6 +12,13 @@ What a program computes does not depend on time, if it never looks at a clock, s
 every recv names its source (Kahn 1974). A program that does anything else, fails, or stands still
 in the replay is simulated once more in the plain way, which is what says so. Without this, a ring
 of 256 ranks takes twice as long.
+
+Note [Two agendas]. A call is made once and posted once, and running ahead takes these two apart: a
+rank makes its calls on an AheadScheduler, which writes them down; the Replay posts them, when their
+time has come. So there is ``rank.scheduler``, which knows whether the rank may make a call now, and
+the ``agenda`` of Mail and Collectives, which knows what time it is. What happens when a call is
+posted, or later, may ask the agenda alone: by then the scheduler's clock has stood at 0 all along,
+and nobody looks at its heap any more. Step by step, both are one Scheduler.
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ class AheadScheduler(Scheduler):
 
     def post(self, call: Call) -> None:
         call.rank.log.append(call)
-        for other in call.met if call.ready else ():
+        for other in call.counterparts if call.ready else ():
             if other.rank.waits is other:
                 self.wake(other.rank, 0.0)
 
@@ -63,7 +70,7 @@ class Replay(Agenda):
         super().__init__(seed)
         self.ranks = groups.scheduler.ranks  # those that have run
         for channel in groups.channels.values():  # which no rank calls any more
-            channel.mail.scheduler = channel.collectives.scheduler = self  # type: ignore[assignment]
+            channel.mail.agenda = channel.collectives.agenda = self
         self._logs = [iter(rank.log) for rank in self.ranks]
 
     def run_logs(self) -> bool:

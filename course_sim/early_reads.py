@@ -8,36 +8,31 @@ by halving: poison the first k of a rank's buffers the other way, and see whethe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from course_lib.diagnosis import hazard
 from course_lib.errors import Hang, Hazard
-from course_sim.rank import Rank
 from course_sim.tensor_memory import equal
 
-
-class Execution(Protocol):
-    """One pass over the program."""
-
-    ranks: list[Rank]
-    error: BaseException | None
+if TYPE_CHECKING:
+    from course_sim.engine import Execution
 
 
 def find_read(first: Execution, again: Callable[..., Execution]) -> Hazard | None:
-    """The Hazard if what the program does depends on what buffers held that were yet to be filled;
-    ``again`` executes it with other poison.
+    """The Hazard if what the program does depends on what was in buffers that were yet to be
+    filled. ``again`` executes the program with other poison.
     """
     other = again(side=1)
-    rank = _difference(first, other)
-    if rank is None or _difference(first, again()) is not None:
+    rank = _find_difference(first, other)
+    if rank is None or _find_difference(first, again()) is not None:
         return None
-    if _difference(other, again(side=1)) is not None:
+    if _find_difference(other, again(side=1)) is not None:
         return None
     # with the first ``low`` flipped nothing differs, with the first ``high`` it does
     low, high = 0, len(first.ranks[rank].poisoned)
     while high - low > 1:
         middle = (low + high) // 2
-        if _difference(first, again(flip=(rank, middle))) is None:
+        if _find_difference(first, again(flip=(rank, middle))) is None:
             low = middle
         else:
             high = middle
@@ -47,9 +42,9 @@ def find_read(first: Execution, again: Callable[..., Execution]) -> Hazard | Non
     return hazard.unwaited(record.event())  # of a sum that nobody waits for, what is returned
 
 
-def _difference(a: Execution, b: Execution) -> int | None:
-    """The rank that shows a difference first, or None. One that has poison of its own and sends
-    what differs comes before one whose result differs.
+def _find_difference(a: Execution, b: Execution) -> int | None:
+    """The rank that shows a difference first, or None. A rank that sends something else, and has
+    poison of its own, comes before one whose result differs.
     """
     if isinstance(b.error, Hang):
         return None  # how far it came within the limit says nothing

@@ -48,6 +48,11 @@ from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
 
+# By backend: who decides what runs next, all groups, and a rank's end of one.
+_RULES: dict[str, tuple[type[Scheduler], type[Groups], type[SimulatedGroup]]] = {
+    "gloo": (Scheduler, Groups, SimulatedGroup),
+    "nccl": (nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup),
+}
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _one_at_a_time = threading.Lock()
@@ -82,7 +87,7 @@ class Program:
             raise CourseError(f"seed={self.seed!r}: give a whole number")
         if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
             raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
-        if self.backend not in ("gloo", "nccl"):
+        if self.backend not in [*_RULES]:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         try:
             Fabric(self.network, n, self.seed)
@@ -91,15 +96,16 @@ class Program:
         if current() is not None:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
-        with _by_value(self.fn) as self.modules:
+        with _pickled_by_value(self.fn) as self.modules:
             self.parcel = pack_call(self.fn, self.args)
 
 
 @contextmanager
-def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
+def _pickled_by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
     """Pickle the module that a function of the user's own comes from by value, so that each
-    rank gets the globals that the caller sees, as those of a cell. Where other modules of the
-    user's import it, ranks do so, too, as all the others, which it yields: see modules.py.
+    rank gets the globals that the caller sees, as it gets those of a cell. Yields the user's other
+    modules, which each rank imports for itself: see modules.py. If one of them imports the module
+    of the function, that one is imported, too.
     """
     name = getattr(fn, "__module__", None) or "__main__"
     own = users_modules()
@@ -115,17 +121,19 @@ def _by_value(fn: Any) -> Iterator[dict[str, ModuleType]]:
 
 
 @cache
-def _somebody_has_frozen() -> bool:
-    """As the fork server does for its ranks. Asked once: to count takes longer than to simulate."""
+def _is_frozen_by_others() -> bool:
+    """Whether somebody has frozen objects, as the fork server does for its ranks. Asked only once,
+    as counting takes longer than a simulation.
+    """
     return gc.get_freeze_count() > 0
 
 
 @contextmanager
-def _what_was_there_passed_over() -> Iterator[None]:
-    """Garbage that a rank lets be collected is its own: looking through a whole notebook's objects
-    each time takes ten times as long.
+def _freeze_what_is_there() -> Iterator[None]:
+    """Keep the garbage collector from what was there before: while ranks run, it would look through
+    all objects of a notebook again and again, which takes ten times as long.
     """
-    if _somebody_has_frozen():  # and may undo it
+    if _is_frozen_by_others():  # to unfreeze would undo theirs
         yield
         return
     gc.collect(1)  # what is frozen counts as old: garbage of the last simulation would stay there
@@ -140,15 +148,11 @@ def _what_was_there_passed_over() -> Iterator[None]:
 def simulate(*args: Any) -> Run:
     """See course_sim.simulate; the arguments are those of Program."""
     program = Program(*args)
-    with _what_was_there_passed_over():
+    with _freeze_what_is_there():
         execution = execute(program)
     show(execution.output)
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
-        warnings.warn(
-            f"all ranks share the module {name}, {reason}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
     error, note = execution.error, None
     poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
     if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
@@ -157,9 +161,9 @@ def simulate(*args: Any) -> Run:
         )
     elif poisoned and not isinstance(error, (Hang, Hazard, Mismatch)):
         error = find_read(execution, partial(execute, program)) or error
-    error = error or execution.unwaited()
+    error = error or execution.find_unwaited()
     run = execution.as_run(note)
-    # The error's traceback would keep it, with all that its ranks have left behind.
+    # The error's traceback would keep the execution, with all that its ranks have left behind.
     del execution
     if error is not None:
         if isinstance(error, CourseError):
@@ -169,17 +173,19 @@ def simulate(*args: Any) -> Run:
 
 
 def execute(program: Program, side: int = 0, flip: tuple[int, int] = (-1, 0)) -> Execution:
-    """Run ahead where that is worth it and goes well, step by step otherwise; once more where
-    ranks have changed what a package holds. ``side`` says which poison buffers get, ``flip``
-    (rank, k) that the first k of a rank get the other.
+    """Run the program ahead if that is worth it and goes well, otherwise step by step; and once
+    more if ranks have changed what a package holds. ``side`` says which poison buffers get;
+    ``flip`` is (rank, k): the first k buffers of that rank get the other poison.
     """
     ahead_first = program.world_size >= ahead.FROM and program.backend == "gloo"
-    execution = Execution(program, side, flip, run_ahead=ahead_first)
-    if ahead_first and not (execution.conclusive or execution.privacy.packages.changed):
+    execution = Execution(program, side, flip, ahead_first)
+    execution.play()
+    changed = execution.privacy.packages.changed
+    if ahead_first and not (execution.conclusive or changed):
         execution = Execution(program, side, flip)
-    if execution.privacy.packages.changed:
-        return execute(program, side, flip)
-    return execution
+        execution.play()
+        changed = execution.privacy.packages.changed
+    return execute(program, side, flip) if changed else execution
 
 
 class Execution:
@@ -189,60 +195,67 @@ class Execution:
         self, program: Program, side: int, flip: tuple[int, int], run_ahead: bool = False
     ) -> None:
         self.program = program
+        self.run_ahead = run_ahead
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
-        self.ranks: list[Rank] = []
         n = program.world_size
+        scheduling, grouping, end = _RULES[program.backend]
+        self.scheduler = (ahead.AheadScheduler if run_ahead else scheduling)(n, program.seed)
+        self.ranks = self.scheduler.ranks
+        fabric = Fabric(program.network, n, program.seed)
+        self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
+        for rank in self.ranks:
+            rank.groups = self.groups
+            rank.make_end = partial(end, self.groups, rank)
+            flipped = flip[1] if rank.number == flip[0] else 0
+            rank.buffers = Buffers(poison.MOST // n, side, flipped)
+
+    def play(self) -> None:
+        """Let all ranks run to their end, and find out what came of it."""
+        program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
-            scheduling: Any = ahead.AheadScheduler if run_ahead else Scheduler
-            grouping = Groups
-            end = SimulatedGroup
-            places = []
-            if program.backend == "nccl":
-                scheduling = nccl.NcclScheduler
-                grouping = nccl.NcclGroups
-                end = nccl.NcclGroup
-                places = streams.places()
-            self.scheduler = scheduling(n, program.seed)
-            self.ranks = self.scheduler.ranks
-            fabric = Fabric(program.network, n, program.seed)
+            places = streams.places() if program.backend == "nccl" else ()
             self.privacy = Privacy(self.scheduler, program.modules, places)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
-                self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
-                for rank in self.ranks:
-                    rank.groups = self.groups
-                    rank.end_of = partial(end, self.groups, rank)
-                    flipped = flip[1] if rank.number == flip[0] else 0
-                    rank.buffers = Buffers(poison.MOST // n, side, flipped)
                 self.scheduler.run(self, program.limit)
-            self.error = self.scheduler.error
-            if self.error is None:
-                self._take_results()
-            if self.error is None and self._failed:
-                self.error = root_cause(self._failed)
-            self.error = self.error or self.groups.unfinished()
+            self.error = self._find_error()
             self.conclusive = self.error is None or isinstance(self.error, Hang)
-            if run_ahead and self.error is None:  # then find the times
-                replay = ahead.Replay(self.groups, program.seed)
-                self.conclusive = replay.run_logs()
+            if self.run_ahead and self.error is None:  # then find the times
+                self.conclusive = ahead.Replay(self.groups, program.seed).run_logs()
         for failed in self._failed:
-            compat.as_callers(failed.exception)
+            compat.recast_as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
+
+    def _find_error(self) -> BaseException | None:
+        """What went wrong first, or else what is only seen at the end; None if nothing did."""
+        error = self.scheduler.error or self._take_results()
+        if error is None and self._failed:
+            error = root_cause(self._failed)
+        return error or self.groups.find_unfinished()
+
+    def _take_results(self) -> CourseError | None:
+        """Take the ranks' results, as objects of the caller's classes; or the error why not."""
+        try:
+            for rank in self.ranks:
+                rank.result = rank.outcome and rank.outcome.value()
+        except CourseError as error:
+            return error
+        return None
 
     def _progress(self) -> str:
         """How far it is. Ranks that run ahead have no time yet."""
         calls = sum(len(rank.records) for rank in self.ranks)
-        time = max((rank.clock for rank in self.ranks), default=0.0)
+        time = max(rank.clock for rank in self.ranks)
         at = f" at {time:.3g} s of their time" if time else ""
         return f"simulating {self.program.world_size:,} ranks{at}: {calls:,} calls"
 
     def live(self, rank: Rank) -> None:
-        """What a rank does in its own thread."""
+        """Do what a rank does, in its own thread."""
         self.privacy.enter(rank)
         if self.program.init:
-            group = rank.end_of("0", self.groups.form(rank))
+            group = rank.make_end("0", self.groups.form(rank))
             compat.enter_world(group, self.groups.world.members)
         else:
             compat.enter_world()
@@ -253,7 +266,7 @@ class Execution:
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
                 self._failed.append(rank.outcome)
-            if rank.gpu:
+            if rank.has_gpu:
                 rank.gpu.finish()
         except Abandoned:
             raise
@@ -266,21 +279,13 @@ class Execution:
             if not rank.gone:  # left behind in compiled code: its world has long been taken down
                 compat.leave_world()
 
-    def _take_results(self) -> None:
-        """The ranks' results, of the caller's classes."""
-        try:
-            for rank in self.ranks:
-                rank.result = rank.outcome and rank.outcome.value()
-        except CourseError as error:
-            self.error = error
-
-    def stopped(self, parked: list[Rank]) -> BaseException:
+    def explain_standstill(self, parked: list[Rank]) -> BaseException:
         """Nobody can go on: the error that says why."""
         if self._failed:
             return root_cause(self._failed)
-        if unfinished := self.groups.unfinished():
+        if unfinished := self.groups.find_unfinished():
             return unfinished
-        cause = self.groups.cause
+        cause = self.groups.find_cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         records, names = [rank.records for rank in self.ranks], self.groups.names
         error = deadlock.from_calls(
@@ -289,12 +294,12 @@ class Execution:
             on={r: w.on for r, w in waits.items()},
             returned=[rank.number for rank in self.ranks if rank.gone],
             groups=names,
-            advice=self.groups.advice(parked),
+            advice=self.groups.advise(parked),
             history=lambda group: history(records, names[group], group),
         )
         return blame_who_left(error, self._left)
 
-    def overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+    def explain_overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",
@@ -306,7 +311,7 @@ class Execution:
         waits = [Wait(rank.number, "", lines[-1] if lines else None)]
         return Hang("\n".join(text), waits=waits)
 
-    def unwaited(self) -> CourseError | None:
+    def find_unwaited(self) -> CourseError | None:
         """The Hazard for the first Work that nobody waited for, in time."""
         left = [record for rank in self.ranks for record in rank.records if not record.waited]
         first = min(left, key=lambda record: record.issued, default=None)

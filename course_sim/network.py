@@ -98,7 +98,7 @@ class Network:
         return self.latency + nbytes / self.bandwidth
 
     # Bandwidths are what the standards promise for one direction, less their line coding;
-    # latencies are typical published ping-pong figures. simulated/README.md has the sources.
+    # latencies are typical published ping-pong figures. course_sim/README.md has the sources.
     ethernet_10g = _preset(25e-6, 1.25e9, "10 Gb/s Ethernet with TCP: IEEE 802.3ae")
     ethernet_100g = _preset(5e-6, 12.5e9, "100 Gb/s Ethernet with RoCE: IEEE 802.3ba")
     infiniband_ndr = _preset(2e-6, 50e9, "InfiniBand NDR, 400 Gb/s a port")
@@ -139,22 +139,17 @@ class Fabric:
     def route(self, src: int, dst: int) -> tuple[Link, Link, float, float]:
         """Out-link, in-link, α and β between two ranks."""
         net = self.network
-        a = src // self._per_node
-        b = dst // self._per_node
+        a, b = src // self._per_node, dst // self._per_node
         if net.inter is None or a == b:
-            out, into = self._out[src], self._in[dst]
-        else:
-            net = net.inter
-            out = self._up[a]
-            into = self._down[b]
-        return out, into, net.latency, 1 / net.bandwidth
+            return self._out[src], self._in[dst], net.latency, 1 / net.bandwidth
+        return self._up[a], self._down[b], net.inter.latency, 1 / net.inter.bandwidth
 
     def send(
         self, agenda: Agenda, op: Event, delivered: Callable[[float], None], drawn: bool
     ) -> tuple[float, float]:
         """Put a message on its way now; returns when its last byte has left and when its first
         reaches the in-link. ``delivered(time)`` is called as soon as it is known when all is in.
-        ``drawn``: its lateness was, when it was announced, by ``late``.
+        ``drawn``: its lateness was, when it was announced, by ``draw_lateness``.
         """
         now, dst = agenda.now, op.peer
         assert dst is not None
@@ -177,15 +172,17 @@ class Fabric:
             arrive(0)
             return left, arrives
         into.coming += 1
-        agenda.at(arrives, arrive)
+        agenda.schedule(arrives, arrive)
         return left, arrives
 
-    def late(self, nbytes: int) -> float:
-        """By how much a send is announced late: drawn apart, since not every schedule asks."""
+    def draw_lateness(self, nbytes: int) -> float:
+        """By how much a send is announced late. It has a generator of its own, as some programs
+        never ask, and all other draws have to stay the same.
+        """
         jitter = self.network.jitter
         return jitter and jitter * self._announced() * self.network.seconds(nbytes)
 
-    def between(self, ranks: Sequence[int]) -> tuple[float, float]:
+    def cost_between(self, ranks: Sequence[int]) -> tuple[float, float]:
         """α and β that a collective over ``ranks`` is charged: those of its slowest link."""
         net = self.network
         nodes = {r // self._per_node for r in ranks}

@@ -1,11 +1,15 @@
-"""One simulated rank, and a call that it makes and may wait for."""
+"""One simulated rank, and a call that it makes and may wait for.
+
+A Rank holds what other modules keep for it, and is passed to all of them; so they import this one,
+and what it needs of them it names for type checkers alone.
+"""
 
 from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 from course_lib import context
 from course_lib.diagnosis import hazard as hazards
@@ -13,12 +17,26 @@ from course_lib.diagnosis.failure import RankOutcome
 from course_lib.trace import Curve, Event, Span
 from course_sim.records import Record, Site
 
+if TYPE_CHECKING:
+    from course_sim.ends.poison import Buffers
+    from course_sim.ends.simulated_group import SimulatedGroup
+    from course_sim.exchange.groups import Groups
+    from course_sim.gpu.streams import Gpu
+    from course_sim.scheduler import Scheduler
+
 
 class Rank(context.Context):
     """One simulated rank: its thread, its clock, what it has done and what it has to itself."""
 
-    def __init__(self, scheduler: Any, number: int) -> None:
-        self.scheduler: Any = scheduler  # which knows its ranks, so that one has to be unnamed
+    # What the engine gives each rank before the first one runs:
+    groups: Groups  # those of all ranks
+    make_end: Callable[..., SimulatedGroup]  # of a group, from its name and Channel: the rank's own
+    buffers: Buffers  # the rank's own, which calls have yet to fill
+    gpu: Gpu  # its streams, where it has a modelled GPU
+    has_gpu = False
+
+    def __init__(self, scheduler: Scheduler, number: int) -> None:
+        self.scheduler = scheduler
         self.number, self.clock = number, 0.0
         self.baton = threading.Lock()
         self.baton.acquire()
@@ -31,29 +49,25 @@ class Rank(context.Context):
         self.outcome: RankOutcome | None = None
         self.result: Any = None
         self.log: list[Any] = []  # what it has done ahead of time: see ahead.py
-        self.groups: Any = None  # those of all ranks: see exchange/groups.py
-        self.end_of: Any = None  # makes its own object for a group's name and Channel
-        self.buffers: Any = None  # its own, which calls have yet to fill: see ends/poison.py
         self.worlds = 0  # default groups that it has formed
-        self.gpu: Any = None  # its streams, where it has a modelled GPU: see gpu/streams.py
-        # See early_reads.py: the call that fills each poisoned buffer; of what the rank sent, how
-        # many calls came before, and a digest.
+        # For early_reads.py: the call that fills each poisoned buffer; and of each thing that the
+        # rank sent, how many calls came before, and a digest.
         self.poisoned: list[Record] = []
         self.digests: list[tuple[int, int]] = []
-        # see isolation/private.py
+        # What isolation/private.py swaps:
         self.torch_state: Any = None
         self.generators: dict[type, Any] = {}
         self.environ: dict[Any, Any] = {}
         self.logging: dict[tuple[int, str], Any] = {}  # see log_settings.py
         self.handlers: dict[int, Any] = {}  # of signals, which nobody sends
-        self.settings: list[Any] = []  # see compat.SETTINGS
+        self.settings: list[Any] = []  # of torch: see compat.py
         self.modules: dict[str, Any] = {}  # the user's own that it has imported
         self.packages: dict[int, Any] = {}  # what it has put into installed ones
         self.importing = ""  # such a package, while the rank imports it for all
         self.pages = io.StringIO()
 
     def now(self) -> float:
-        return self.gpu.reached() if self.gpu else self.scheduler.read_clock()
+        return self.gpu.next_start() if self.has_gpu else self.scheduler.read_clock()
 
     def add_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
@@ -62,14 +76,14 @@ class Rank(context.Context):
         self.memory += curve
 
     def compute(self, seconds: float) -> float | None:
-        if self.gpu:
+        if self.has_gpu:
             return self.gpu.run(seconds)
         self.scheduler.spend(self, seconds)
         return None
 
     def not_before(self, at: float) -> None:
         """What it computes next needs something that is there at ``at``."""
-        if self.gpu:
+        if self.has_gpu:
             self.gpu.current.wait_until(at)
         else:
             self.scheduler.sleep_until(self, at)
@@ -108,7 +122,7 @@ class Call:
         raise NotImplementedError
 
     @property
-    def met(self) -> Collection[Call]:
+    def counterparts(self) -> Collection[Call]:
         """The calls that it has met, whatever the time."""
         raise NotImplementedError
 
@@ -119,7 +133,9 @@ class Call:
 
     @property
     def on(self) -> tuple[int, ...]:
-        """The ranks any of which could free who waits, or all of which have to call."""
+        """The ranks that a rank which waits for this call depends on: any of them could send, or
+        all of them have to call.
+        """
         raise NotImplementedError
 
     @property

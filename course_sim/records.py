@@ -64,7 +64,7 @@ def call_site(depth: int = 1) -> Site:
 
 @lru_cache(maxsize=4096)
 def _is_way_in(filename: str) -> bool:
-    """Whether frames of a file lie between a caller of torch.distributed and a group of ours."""
+    """Whether a file's frames lie between a caller of torch.distributed and a group of ours."""
     return filename in compat.CALL_FILES or filename.startswith(_OURS)
 
 
@@ -79,7 +79,7 @@ def line_of_thread(thread: Any) -> Line | None:
     return getattr(thread, "line", None) or (frame and line_of(frame))
 
 
-def op_of(
+def make_op(
     op: str, rank: int, peer: int | None, group: str, like: Any, site: Site, **more: Any
 ) -> Event:
     """An Event that says what a call is, and no times; ``like`` is its first tensor."""

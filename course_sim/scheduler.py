@@ -11,6 +11,14 @@ A rank runs until it has to wait. Then it pops the heap itself: what happens in 
 played at once, and the first rank that comes up gets the baton. So everything happens in order of
 virtual time, and in the same order every time (agenda.py). Nobody ready and somebody parked is a
 deadlock.
+
+Note [Exceptions from outside]. Python cannot stop a thread. The caller's thread, which alone is
+awake when the limit is over, asks CPython to raise Abandoned in the running rank, and again every
+0.1 s, as the rank's code may swallow it (tests/simulated/test_limits.py has such a function). It
+may land anywhere in that thread, in our own code as well, or in another rank that has just got the
+baton. That is safe because ``error`` is set before: from then on nobody's result counts, and every
+rank that gets the baton does nothing but leave. Code in C does not look for exceptions; a rank that
+stays there is given up, and its thread never gets the baton again.
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from course_lib.diagnosis.failure import LateRank
 from course_lib.diagnosis.lines import call_text
@@ -29,6 +37,9 @@ from course_lib.trace import Event
 from course_sim.agenda import Abandoned, Agenda
 from course_sim.rank import Call, Rank
 from course_sim.records import line_of_thread
+
+if TYPE_CHECKING:
+    from course_sim.engine import Execution
 
 LOOK = 0.25  # seconds between two looks at how much has been computed
 LEAST_SHARE = 0.1  # of a processor, which ranks get that compute, however busy the machine is
@@ -47,16 +58,16 @@ class Scheduler(Agenda):
         self.ranks = [Rank(self, number) for number in range(world_size)]
         self.running: Rank | None = None
         self._finished = threading.Event()
-        self._left_behind: Rank | None = None  # stuck in compiled code
 
     # -- from the caller's thread -----------------------------------------------------------------
 
-    def run(self, execution: Any, limit: float) -> None:
+    def run(self, execution: Execution, limit: float) -> None:
         """Run until all ranks have returned, or ``limit`` seconds have been spent on it.
 
         ``execution.live(rank)`` is what a rank does; ``switch(before, rank)`` is called when the
-        baton goes on, and None stands for the caller of this. ``stopped(ranks)`` and
-        ``overdue(rank, frame, stuck)`` are the errors of ranks that cannot go on or do not end.
+        baton goes on, and None stands for the caller of this. ``explain_standstill(ranks)`` is the
+        error of ranks that cannot go on, ``explain_overdue(rank, frame, stuck)`` of those that do
+        not end.
         """
         self._execution = execution
         usual = threading.stack_size(_STACK)
@@ -76,12 +87,12 @@ class Scheduler(Agenda):
             self._end_overdue()
             raise
         for rank in self.ranks:
-            if rank.thread is not None and rank.gone and rank is not self._left_behind:
+            if rank.thread is not None and rank.gone:
                 rank.thread.join()
 
     def _finished_within(self, seconds: float) -> bool:
-        """Wait for the end. Seconds of the processor count, which are as many on a busy machine;
-        where none are spent the ranks stand still, and those of the wall do.
+        """Wait for the end. Seconds of the processor count, as a busy machine does not change them.
+        If the ranks spend none, they stand still, and seconds of the wall count.
         """
         while seconds > 0:
             wall, cpu = time.monotonic(), time.process_time()
@@ -109,11 +120,12 @@ class Scheduler(Agenda):
             self.wake(rank, 0.0)
 
     def _end_overdue(self) -> None:
+        """Stop the ranks that do not end by themselves: see Note [Exceptions from outside]."""
         rank = self.running
         if rank is None or rank.thread is None or self._finished.is_set():
             return
         frame = sys._current_frames().get(rank.thread.ident or -1)
-        self.error = self.error or self._execution.overdue(rank, frame, False)
+        self.error = self.error or self._execution.explain_overdue(rank, frame, False)
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         for _ in range(int(GRACE / 0.1)):  # again and again: the user's code may swallow it
             current = self.running
@@ -123,8 +135,8 @@ class Scheduler(Agenda):
                 return
         stuck = self.running
         if stuck is not None and not isinstance(self.error, Abandoned):
-            self.error = self._execution.overdue(stuck, frame, True)
-            stuck.gone, self._left_behind = True, stuck
+            self.error = self._execution.explain_overdue(stuck, frame, True)
+            stuck.gone, stuck.thread = True, None  # nobody waits for that
             self._unwind(None)
             self._finished.wait(GRACE)
 
@@ -186,8 +198,8 @@ class Scheduler(Agenda):
         self.hand_over(rank)
 
     def wait_at_most(self, call: Call, timeout: timedelta) -> None:
-        """Let no more than a time pass until the running rank's call is over; raises what gloo
-        raises where it is not. (A message that is on its way by then still counts.)
+        """Wait for the running rank's call until the timeout is over; then raise what gloo raises.
+        (A message that is on its way by then still counts as come.)
         """
         rank, record = call.rank, call.record
         self.check(rank)
@@ -198,18 +210,18 @@ class Scheduler(Agenda):
                 self.wake(rank, end)
 
         if record.completed is None:
-            self.at(end, give_up)
+            self.schedule(end, give_up)
             self.park(rank, call)
         elif record.completed > end:
             self.sleep_until(rank, end)
         if record.completed is None or record.completed > max(end, self.now):
             record.waited = True
             error = RuntimeError(f"Timed out waiting {timeout} for the operation to complete")
-            error.late = [self._late(self.ranks[r]) for r in call.on]  # type: ignore[attr-defined]
+            error.late = [self._describe(self.ranks[r]) for r in call.on]  # type: ignore[attr-defined]
             raise error
 
-    def _late(self, rank: Rank) -> LateRank:
-        """Where a rank stands for which another has waited too long."""
+    def _describe(self, rank: Rank) -> LateRank:
+        """Say where a rank stands that another one has waited for too long."""
         if rank.gone:
             return LateRank(rank.number, "had returned.")
         did = f"waited in {call_text(rank.waits.record.op)} at:" if rank.waits else "stood at:"
@@ -219,6 +231,7 @@ class Scheduler(Agenda):
     # -- the baton ------------------------------------------------------------------------------
 
     def hand_over(self, rank: Rank) -> None:
+        """Pass the baton to whoever is next, and wait until it comes back."""
         following = self.next_rank()
         if following is rank:
             return
@@ -251,6 +264,7 @@ class Scheduler(Agenda):
             self._leave(rank)
 
     def _leave(self, rank: Rank) -> None:
+        """The rank's function has ended: pass the baton on, or end the simulation."""
         if rank.gone:  # it was given up long ago
             return
         rank.gone = True
@@ -267,7 +281,9 @@ class Scheduler(Agenda):
         """Nobody is ready: say why, if nobody has said so already."""
         if self.error is None:
             try:
-                self.error = self._execution.stopped([r for r in self.ranks if not r.gone])
+                self.error = self._execution.explain_standstill(
+                    [r for r in self.ranks if not r.gone]
+                )
             except Exception as error:  # a fault of ours must not become a hang
                 self.error = error
 
@@ -279,8 +295,8 @@ class Scheduler(Agenda):
             self._finished.set()
 
     def check(self, rank: Rank) -> None:
-        """Raise if the simulation has failed, or if it is not this rank that calls: its groups and
-        Works are nobody else's, and of no use later.
+        """Raise if the simulation has failed or is over, or if another rank calls: a rank's groups
+        and Works are its own.
         """
         if self.running is None:
             raise CourseError(

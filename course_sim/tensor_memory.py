@@ -65,7 +65,7 @@ def equal(a: Any, b: Any, depth: int = 0) -> bool:
     return bool(a == b or (a != a and b != b))  # NaN
 
 
-def as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+def contiguous_view(tensor: torch.Tensor) -> torch.Tensor:
     """A contiguous view of a dense tensor, as of a transposed one; of others the tensor itself."""
     if tensor.is_sparse or tensor.is_contiguous():
         return tensor

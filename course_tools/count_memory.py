@@ -5,9 +5,9 @@
         loss.backward()
     memory.peak, memory.now, memory.largest(), memory.largest(at_peak=True)
 
-What operators make is seen by a TorchDispatchMode, what dies by weak references. A storage may
-shrink without any operator: ``fully_shard`` empties those that it gathers into. So all that are
-alive are looked at anew each time.
+A TorchDispatchMode sees what operators make, and weak references tell what is gone. A storage may
+shrink without any operator: ``fully_shard`` empties those into which it gathers. So the counter
+asks each storage that is alive for its size after every operator.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import nn
@@ -34,7 +32,7 @@ from course_lib.user_code import find_frame, line_of
 def count_memory(*given: Any) -> MemoryCounter:
     """Count the bytes of all tensor storages that are alive in this rank, in a ``with`` block.
 
-    ``given`` is what is there already: tensors, modules (parameters, gradients, buffers),
+    ``given`` is what exists already: tensors, modules (parameters, gradients, buffers),
     optimizers (their states), and lists, tuples and dicts of these. What operators take or make
     inside the block is counted from then on. Each rank counts its own, and the figures are the same
     under ``run``, ``simulate`` and on modelled GPUs. Not counted: the scratch memory of a single
@@ -52,11 +50,10 @@ def count_memory(*given: Any) -> MemoryCounter:
     return MemoryCounter(given)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A storage that is alive: its bytes, of which tensor, and the line in which it was first seen.
+class Held(NamedTuple):
+    """A storage that is alive: its bytes, the tensor that first had it, and the line that made it.
 
-    ``line`` is None where it was given.
+    ``line`` is None if the tensor was given.
     """
 
     nbytes: int
@@ -75,13 +72,13 @@ class MemoryCounter(TorchDispatchMode):
     def __init__(self, given: Any = (), *, draws: bool = True) -> None:
         super().__init__()
         self._draws = draws  # False: no curve is kept, and no clock asked at every operator
-        # by the address of each storage, which may be used again once that is gone
-        self._seen: dict[int, tuple[weakref.ref, torch.dtype, tuple[int, ...], Line | None]] = {}
+        # By the address of each storage, which may be used again once that storage is gone.
+        self._seen: dict[int, tuple[weakref.ref, str, tuple[int, ...], Line | None]] = {}
         self.peak = 0
         self._at_peak = self._alive()
         self.curve: Curve = []
-        for tensor in _tensors_in(given):
-            self._see(tensor, lambda: None)
+        for tensor in _list_tensors(given):
+            self._see(tensor, None)
 
     def __enter__(self) -> Self:
         self._look()
@@ -100,8 +97,8 @@ class MemoryCounter(TorchDispatchMode):
         return sum(storage.nbytes() for storage in storages if storage is not None)
 
     def at_rest(self) -> int:
-        """Bytes alive once all have let go: garbage is collected, and other threads of this rank
-        (gloo's) have a moment to drop what they hold of calls that are over.
+        """Bytes alive once nothing is held by accident: garbage is collected, and the rank's other
+        threads (gloo's) get a moment to drop the tensors of calls that are over.
         """
         gc.collect()
         current().let_go()
@@ -113,32 +110,30 @@ class MemoryCounter(TorchDispatchMode):
         self.peak, self._at_peak = self.now, self._alive()
 
     def largest(self, count: int = 5, *, at_peak: bool = False) -> list[Held]:
-        """Who holds the most now, or held it when ``peak`` was reached; the largest first."""
+        """The largest storages alive now, or when ``peak`` was reached; the largest first."""
         held = self._at_peak if at_peak else self._alive()
-        first = sorted(held, key=lambda one: -one[0])[:count]
-        return [
-            Held(nbytes, str(dtype).removeprefix("torch."), shape, line)
-            for nbytes, dtype, shape, line in first
-        ]
+        return sorted(held, key=lambda one: -one.nbytes)[:count]
 
-    def _alive(self) -> list[tuple[int, torch.dtype, tuple[int, ...], Line | None]]:
+    def _alive(self) -> list[Held]:
         return [
-            (storage.nbytes(), *about)
-            for reference, *about in list(self._seen.values())
+            Held(storage.nbytes(), dtype, shape, line)
+            for reference, dtype, shape, line in list(self._seen.values())
             if (storage := reference()) is not None and storage.nbytes()
         ]
 
-    def _see(self, tensor: torch.Tensor, line: Callable[[], Line | None]) -> None:
-        """Count a tensor's storage, if it is a new one; only then ask where we are."""
-        for part in _plain(tensor):
+    def _see(self, tensor: torch.Tensor, caller: FrameType | None) -> None:
+        """Count a tensor's storage if it is a new one; only then look for the reader's line."""
+        for part in _list_plain_parts(tensor):
             storage = part.untyped_storage()
             known = self._seen.get(storage._cdata)
             if known is None or known[0]() is None:
-                about = part.dtype, tuple(part.shape), line()
+                own = find_frame(caller)
+                dtype = str(part.dtype).removeprefix("torch.")
+                about = dtype, tuple(part.shape), own and line_of(own)
                 self._seen[storage._cdata] = weakref.ref(storage), *about
 
     def _look(self) -> None:
-        """Write down what is alive now, and forget what is not."""
+        """Take note of what is alive now, and forget what is not."""
         self._seen = {at: known for at, known in self._seen.items() if known[0]() is not None}
         now, inside = self.now, current().inside
         if now > self.peak:
@@ -152,51 +147,44 @@ class MemoryCounter(TorchDispatchMode):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor calls operators of its parts, which come here
         out = func(*args, **(kwargs or {}))
-        caller = sys._getframe(1)
         for tensor in tree_iter((args, kwargs, out)):
             if isinstance(tensor, torch.Tensor):
-                self._see(tensor, partial(_line, caller))
+                self._see(tensor, sys._getframe(1))
         self._look()
         return out
 
 
-def _line(frame: FrameType) -> Line | None:
-    """The reader's line that led to a frame."""
-    own = find_frame(frame)
-    return line_of(own) if own else None
-
-
 def reading(memory: MemoryCounter, peak: bool = False) -> dict[str, Any]:
-    """What an exercise notes: the bytes held at rest, or at the peak, and whose."""
+    """What an exercise notes: the bytes held at rest, or at the peak, and the largest holders."""
     held_bytes = memory.peak if peak else memory.at_rest()
     held = [str(one) for one in memory.largest(20, at_peak=peak) if one.line][:2]
     return {"memory": held_bytes, "largest": "; ".join(held)}
 
 
-def _tensors_in(given: Any) -> Iterator[torch.Tensor]:
+def _list_tensors(given: Any) -> Iterator[torch.Tensor]:
     """All tensors in what may be a module, an optimizer, a tensor or a collection of these."""
     if isinstance(given, torch.Tensor):
         yield given
         if given.is_leaf and given.grad is not None:
             yield given.grad
     elif isinstance(given, nn.Module):
-        yield from _tensors_in([*given.parameters(), *given.buffers()])
+        yield from _list_tensors([*given.parameters(), *given.buffers()])
     elif isinstance(given, torch.optim.Optimizer):
-        yield from _tensors_in([given.param_groups, list(given.state.values())])
-    elif isinstance(given, Mapping):  # and its kin, unlike torch's pytree, which knows exact types
-        yield from _tensors_in(list(given.values()))
+        yield from _list_tensors([given.param_groups, list(given.state.values())])
+    elif isinstance(given, Mapping):  # subclasses, too: torch's pytree knows exact types alone
+        yield from _list_tensors(list(given.values()))
     elif isinstance(given, (list, tuple)):
         for one in given:
-            yield from _tensors_in(one)
+            yield from _list_tensors(one)
 
 
-def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors with memory that one consists of: a DTensor's part, a sparse one's values."""
+def _list_plain_parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold a tensor's memory: a DTensor's part, a sparse one's values."""
     if is_traceable_wrapper_subclass(tensor):
         parts = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
-        for part in parts:  # with a DTensor's is its mesh
+        for part in parts:  # a DTensor also lists its mesh
             if isinstance(part, torch.Tensor):
-                yield from _plain(part)
+                yield from _list_plain_parts(part)
     elif tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
     elif tensor.layout is torch.strided and tensor.device.type != "meta":

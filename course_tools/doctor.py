@@ -1,9 +1,9 @@
 """python -m course_lib doctor: what this machine can run, and how to mend what is missing.
 
-Each question tries something for real and says in a few words what it found, or raises: what it
-raises is the problem. Only what is *needed* counts for the exit code: without the rest a lesson
-shows less, and runs. Nothing but Python's own library is imported before a question asks for it,
-so that the doctor can say what is wrong where nothing else can be imported.
+Each question tries something for real. It returns what it found in a few words, or raises an
+exception, which is then the problem. Only the questions in NEEDED count for the exit code: without
+the others a lesson shows less, but runs. A question imports what it needs by itself, so the doctor
+still has something to say when torch cannot be imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import io
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +32,8 @@ LIMITS = (
     ("memory.max", "memory.current"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
 )
-# Typed in as a learner would, so that it travels as what a cell defines does; a Hazard in its last
-# line has to be told.
+# This is compiled as a learner's cell is, so it travels to the ranks as a cell's functions do. The
+# Hazard in its last line has to be told.
 MISTAKE = """\
 import torch
 import torch.distributed as dist
@@ -42,14 +41,7 @@ import torch.distributed as dist
 def forgets_to_wait():
     dist.all_reduce(torch.ones(1), async_op=True)
 """
-KILLED = """\
-import os, signal
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-dist.all_reduce(torch.ones(1))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-PLACES = {  # by a variable that each of them sets: what cannot be done there
+PLACES = {  # by an environment variable that tells each place: its limits
     "COLAB_RELEASE_TAG": "Colab: one GPU, so one rank with NCCL; files go with the session",
     "KAGGLE_KERNEL_RUN_TYPE": "Kaggle: two GPUs; nothing can be installed with Internet off",
     "CODESPACES": "Codespaces: no GPU, and it stops when it is idle",
@@ -58,7 +50,7 @@ PLACES = {  # by a variable that each of them sets: what cannot be done there
 
 
 class Question(NamedTuple):
-    """What is asked, and what to do where the answer is no."""
+    """What to try, and the advice if that fails."""
 
     name: str
     ask: Callable[[], str]
@@ -66,7 +58,7 @@ class Question(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """What came of a question: ``state`` is "ok", "note" or "MISSING"."""
+    """The answer to a question: ``state`` is "ok", "note" or "MISSING"."""
 
     state: str
     text: str
@@ -74,11 +66,11 @@ class Remark(NamedTuple):
 
 
 class Problem(Exception):
-    """What was found, where it is too little."""
+    """Something was found, and it is not enough."""
 
 
 def main(_args: object = None, questions: Sequence[Question] | None = None) -> int:
-    """Print what was found, as it is found; 1 if something that lessons need is missing."""
+    """Ask all questions and print each answer at once; return 1 if something NEEDED is missing."""
     with contextlib.suppress(AttributeError):  # for terminals that cannot show every character
         sys.stdout.reconfigure(errors="replace", line_buffering=True)  # type: ignore[union-attr]
     states: dict[str, str] = {}
@@ -88,12 +80,12 @@ def main(_args: object = None, questions: Sequence[Question] | None = None) -> i
         print(f"{found.state:<8}{question.name:<12}{found.text}")
         if found.remedy:
             print(f"{'':20}{found.remedy}")
-    print(f"\n{modes(states)}")
+    print(f"\n{say_modes(states)}")
     return int("MISSING" in states.values())
 
 
-def modes(states: dict[str, str]) -> str:
-    """In which mode lessons will run here; ``states`` is what came of the questions, by name."""
+def say_modes(states: dict[str, str]) -> str:
+    """Say how lessons will run here; ``states`` has each question's state by its name."""
     if missing := [name for name, state in states.items() if state == "MISSING"]:
         return f"No lesson runs as it should before this is mended: {', '.join(missing)}."
     simulated = "on simulated ranks"
@@ -105,7 +97,7 @@ def modes(states: dict[str, str]) -> str:
 
 
 def examine(question: Question, states: dict[str, str]) -> Remark:
-    """Ask one question. Whatever it raises becomes a finding; what ranks print is left out."""
+    """Ask one question. Whatever it raises becomes the answer; what ranks print is dropped."""
     failed = "MISSING" if question.name in NEEDED else "note"
     for first, later in AFTER.items():
         if question.name in later and states.get(first, "ok") != "ok":
@@ -115,24 +107,24 @@ def examine(question: Question, states: dict[str, str]) -> Remark:
             return Remark("ok", question.ask())
     except Exception as error:
         elsewhere = other_python() if isinstance(error, ImportError) else ""
-        return Remark(failed, _first_line(error), elsewhere or question.remedy)
+        return Remark(failed, _take_first_line(error), elsewhere or question.remedy)
 
 
-def _first_line(error: Exception) -> str:
-    # C++ says where in its own sources it found out: "[enforce fail at /…/device.cc:84] ifa …".
+def _take_first_line(error: Exception) -> str:
+    # C++ begins with the place in its own sources: "[enforce fail at /…/device.cc:84] ifa …".
     text = re.sub(r"\[enforce fail at [^\]]*\] ", "", str(error)).strip()
     kind = "" if isinstance(error, Problem) else type(error).__name__
     return ": ".join(filter(None, (kind, text.partition("\n")[0])))
 
 
-def python() -> str:
+def check_python() -> str:
     if sys.version_info < OLDEST_PYTHON:
         raise Problem(f"{sys.version.split()[0]} is too old")
     here = [f", in {text}" for variable, text in PLACES.items() if variable in os.environ]
     return f"{sys.version.split()[0]} in {sys.prefix}{here[0] if here else ''}"
 
 
-def torch_itself() -> str:
+def check_torch() -> str:
     import torch
 
     if old_torch(torch.__version__):
@@ -142,17 +134,17 @@ def torch_itself() -> str:
     return torch.__version__
 
 
-def packages() -> str:
+def check_packages() -> str:
     found = map(importlib.import_module, ("torchvision", "numpy", "matplotlib", "cloudpickle"))
     return ", ".join(f"{module.__name__} {module.__version__}" for module in found)
 
 
-def jupyterlab() -> str:
+def check_jupyterlab() -> str:
     return ", ".join(f"{n} {importlib.metadata.version(n)}" for n in ("jupyterlab", "ipykernel"))
 
 
 def add_up() -> float:
-    """On every rank: the sum of all ranks' numbers, counted from 1."""
+    """Add up all ranks' numbers, counted from 1. Every rank calls this."""
     import torch
     import torch.distributed as dist
 
@@ -163,35 +155,35 @@ def add_up() -> float:
     return x.item()
 
 
-def _sum_of(done) -> None:
+def _check_sum(done) -> None:
     n = done.world_size
     if done.results != [n * (n + 1) / 2] * n:
         raise Problem(f"the all_reduce over {n} ranks came back wrong: {done.results}")
 
 
-def gloo() -> str:
+def check_gloo() -> str:
     done = course_lib.run(add_up, world_size=2)
-    _sum_of(done)
+    _check_sum(done)
     if (ops := [event.op for event in done.trace.events]) != ["all_reduce"] * 2:
         raise Problem(f"two ranks made one all_reduce each, and the trace shows {ops}")
     start = time.perf_counter()
-    _sum_of(course_lib.run(add_up, world_size=2, init=False))
+    _check_sum(course_lib.run(add_up, world_size=2, init=False))
     if (seconds := time.perf_counter() - start) > 5:  # a name server that does not answer
         raise Problem(f"2 ranks took {seconds:.0f} s to find one another as under torchrun")
     return f"2 ranks found one another and did an all_reduce, recorded, in {seconds:.1f} s"
 
 
-def mistakes() -> str:
-    return _told_by(course_lib.run)
+def check_diagnosis() -> str:
+    return _provoke_diagnosis(course_lib.run)
 
 
-def simulation() -> str:
-    _sum_of(course_lib.simulate(add_up, world_size=8))
-    return f"8 simulated ranks did an all_reduce, and {_told_by(course_lib.simulate)}"
+def check_simulate() -> str:
+    _check_sum(course_lib.simulate(add_up, world_size=8))
+    return f"8 simulated ranks did an all_reduce, and {_provoke_diagnosis(course_lib.simulate)}"
 
 
-def _told_by(engine: Callable) -> str:
-    """Make a mistake on purpose: a diagnosis that is off would look like a right program."""
+def _provoke_diagnosis(engine: Callable) -> str:
+    """Make a mistake on purpose: if diagnosis were broken, every program would look right."""
     from course_lib.user_code import show_lines
 
     file, space = "<doctor>", {"__name__": "__main__"}
@@ -206,23 +198,7 @@ def _told_by(engine: Callable) -> str:
     raise Problem("a mistake was made, and nobody told it")
 
 
-def watching() -> str:
-    from course_lib.rendezvous import torchrun_names
-
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder, "script.py")
-        script.write_text(KILLED)
-        house = str(Path(__file__).parents[1])
-        more = {"MASTER_PORT": "0", "PYTHONPATH": house}
-        environ = os.environ | torchrun_names(0, 1) | more
-        command = [sys.executable, "-m", "course_lib.watch", "--keep", folder, str(script)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
-    if "rank 0 was killed by SIGKILL" not in done.stderr or "script.py, line 4" not in done.stderr:
-        raise Problem("a rank under course_lib.watch was killed, and nobody told it")
-    return "a rank that was killed was told, with its last call"
-
-
-def nccl() -> str:
+def check_nccl() -> str:
     import torch
     import torch.distributed as dist
 
@@ -231,18 +207,19 @@ def nccl() -> str:
         raise Problem("no GPU is visible, and no lesson needs one")
     if not dist.is_nccl_available():
         raise Problem("this torch was built without NCCL")
-    _sum_of(course_lib.run(add_up, backend="nccl", timeout=120))  # the first time on a cold machine
+    _check_sum(
+        course_lib.run(add_up, backend="nccl", timeout=120)
+    )  # the first time on a cold machine
     version = ".".join(map(str, torch.cuda.nccl.version()))
     return f"{version}, an all_reduce over {len(gpus)} × {', '.join(sorted(set(gpus)))}"
 
 
-def memory() -> str:
-    _must_take_a_file(tempfile.gettempdir())
+def check_memory() -> str:
+    _require_room_for_a_file(tempfile.gettempdir())
     if Path("/dev/shm").is_dir():
-        _must_take_a_file("/dev/shm")
-    shared = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else GIB
-    if shared < GIB // 4:
-        raise Problem(f"/dev/shm has {shared >> 20} MiB, too little for a DataLoader's workers")
+        _require_room_for_a_file("/dev/shm")
+        if (shared := shutil.disk_usage("/dev/shm").free) < GIB // 4:
+            raise Problem(f"/dev/shm has {shared >> 20} MiB, too little for a DataLoader's workers")
     free = []
     with contextlib.suppress(OSError, LookupError):
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -258,8 +235,8 @@ def memory() -> str:
     return f"{min(free) / GIB:.1f} GiB free"
 
 
-def _must_take_a_file(folder: str) -> None:
-    """Ranks write their logs there, and hand over tensors."""
+def _require_room_for_a_file(folder: str) -> None:
+    """Try it for real: ranks write their logs there, and hand over tensors."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, 16 << 20)
@@ -269,28 +246,25 @@ def _must_take_a_file(folder: str) -> None:
 
 PINNED = "install the versions that requirements.txt names"
 QUESTIONS = (
-    Question("Python", python, "install Python 3.11 or later, and everything else for it"),
-    Question("torch", torch_itself, UPGRADE),
+    Question("Python", check_python, "install Python 3.11 or later, and everything else for it"),
+    Question("torch", check_torch, UPGRADE),
     Question(
-        "packages", packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle"
+        "packages", check_packages, "pip install --upgrade torchvision matplotlib numpy cloudpickle"
     ),
     Question(
         "JupyterLab",
-        jupyterlab,
+        check_jupyterlab,
         "pip install 'jupyterlab>=4' 'nbval>=0.11', where nothing else opens notebooks",
     ),
     Question(
         "memory",
-        memory,
+        check_memory,
         "run fewer ranks; set TMPDIR to a folder with room; give the container --shm-size=1g",
     ),
-    Question("gloo", gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1"),
-    Question("mistakes", mistakes, PINNED),
-    Question(
-        "watch", watching, "allow processes to fork, and writing where tempfile.gettempdir() says"
-    ),
-    Question("simulate", simulation, PINNED),
-    Question("NCCL", nccl, "on a machine with NVIDIA GPUs: see that nvidia-smi lists them"),
+    Question("gloo", check_gloo, "unset GLOO_SOCKET_IFNAME; see that /etc/hosts has 127.0.0.1"),
+    Question("mistakes", check_diagnosis, PINNED),
+    Question("simulate", check_simulate, PINNED),
+    Question("NCCL", check_nccl, "on a machine with NVIDIA GPUs: see that nvidia-smi lists them"),
 )
 NEEDED = ("Python", "torch", "packages", "gloo", "mistakes")
-AFTER = {"torch": ("packages", "gloo", "simulate", "NCCL"), "gloo": ("mistakes", "watch")}
+AFTER = {"torch": ("packages", "gloo", "simulate", "NCCL"), "gloo": ("mistakes",)}

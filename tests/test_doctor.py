@@ -21,11 +21,11 @@ import course_lib
 from course_lib import CourseError, pickling, user_code
 from course_sim import records
 from course_tools import doctor
-from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main, modes
+from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main
 
 ROOT = Path(__file__).resolve().parents[1]
 BY_NAME = {question.name: question for question in QUESTIONS}
-NOT_NEEDED = {"JupyterLab", "memory", "watch", "simulate", "NCCL"}
+NOT_NEEDED = {"JupyterLab", "memory", "simulate", "NCCL"}
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
@@ -127,7 +127,6 @@ BROKEN: list[tuple[str, Break, str]] = [
     ("gloo", slow_names, "took 12 s"),
     ("mistakes", nobody_tells, "a mistake was made, and nobody told it"),
     ("mistakes", names_are_forgotten, "a mistake was made, and told without its line"),
-    ("watch", lambda p: p.setattr(doctor, "KILLED", "pass\n"), "killed, and nobody told it"),
     ("simulate", comes_back([1.0] * 8), "came back wrong"),
     ("simulate", lists_what_is_the_readers, "a mistake was made, and nobody told it"),
     ("NCCL", lambda p: p.setattr(torch.cuda, "device_count", lambda: 0), "no GPU is visible"),
@@ -173,14 +172,16 @@ def test_only_what_lessons_need_counts_for_the_exit_code(capsys):
 
 def test_it_says_in_which_mode_lessons_run():
     fine = dict.fromkeys(BY_NAME, "ok")
-    assert modes(fine) == ("Every lesson runs here: on real ranks with gloo, on simulated ranks, "
-                           'on the GPUs wherever you write backend="nccl".')  # fmt: skip
-    assert modes(fine | {"JupyterLab": "note"}).endswith(
+    assert doctor.say_modes(fine) == (
+        "Every lesson runs here: on real ranks with gloo, on simulated ranks, "
+        'on the GPUs wherever you write backend="nccl".'
+    )
+    assert doctor.say_modes(fine | {"JupyterLab": "note"}).endswith(
         ". Open them in VS Code, Colab or the like."
     )
-    assert "GPU" not in modes(fine | {"NCCL": "note"})
-    assert "simulate() end in an error" in modes(fine | {"simulate": "note"})
-    assert modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")
+    assert "GPU" not in doctor.say_modes(fine | {"NCCL": "note"})
+    assert "simulate() end in an error" in doctor.say_modes(fine | {"simulate": "note"})
+    assert doctor.say_modes(fine | {"gloo": "MISSING"}).endswith("mended: gloo.")
 
 
 def test_what_is_fine_is_told_with_its_version_and_place(monkeypatch):

@@ -52,14 +52,14 @@ INSIDE = {
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "course_lib": 4494,
-    "course_sim": 3260,
-    "course_check": 2560,
-    "course_tools": 2180,
-    "course_exercises, shared": 1300,
+    "course_lib": 4496,
+    "course_sim": 3210,
+    "course_check": 2250,
+    "course_tools": 2070,
+    "course_exercises, shared": 1230,
     "course_staff": 3150,
 }
-MOST_OF_AN_EXERCISE = 104  # lines of its lesson, hints included, on average; 100 are aimed at
+MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at
 MOST_OF_A_MODULE = 300
 
 PUBLIC = """
@@ -119,10 +119,19 @@ def wrong_arrows(files: Mapping[str, str]) -> list[str]:
     ]
 
 
+def as_it_runs(text: str) -> str:
+    """A module without what it imports for type checkers alone."""
+    tree = ast.parse(text)
+    kept = (n for n in tree.body if not isinstance(n, ast.If) or "CHECKING" not in ast.dump(n.test))
+    tree.body = list(kept)
+    return ast.unparse(tree)
+
+
 def circle(files: Mapping[str, str]) -> list[str]:
     """Modules that import one another in a circle, but for the facade; none where there is none."""
+    arrows = graph({path: as_it_runs(text) for path, text in files.items()})
     try:
-        TopologicalSorter({m: o - {m, "course_lib"} for m, o in graph(files).items()}).prepare()
+        TopologicalSorter({m: o - {m, "course_lib"} for m, o in arrows.items()}).prepare()
     except CycleError as error:
         return list(error.args[1])
     return []

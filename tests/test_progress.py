@@ -16,7 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 from course_check.copies.folders import Folders
-from course_check.copies.progress import LEGEND, MAP, NOTES, Map, record, recorded
+from course_check.copies.progress import LEGEND, MAP, NOTES, Map, read_best, record
 from course_check.copies.update import write_map
 from course_lib.__main__ import main as run_command
 from course_staff.authoring.execute import clean_environment, listening_in
@@ -58,9 +58,9 @@ def test_better_replaces_worse_and_never_the_other_way_round(course: Folders):
     noted = []
     for levels in ({"core": False}, CORE, BETTER, CORE, {"core": False}, SOLVED, BETTER, SOLVED):
         record("talk", levels)
-        noted.append(recorded(course.work)["talk"].levels)
+        noted.append(read_best(course.work)["talk"].levels)
     assert noted == [{}, CORE, BETTER, BETTER, BETTER, SOLVED, SOLVED, SOLVED]
-    assert recorded(course.work)["talk"].day == f"{date.today()}"
+    assert read_best(course.work)["talk"].day == f"{date.today()}"
     assert len((course.work / NOTES).read_text().split("\n")) == 1 + 3, "only what is better"
 
 
@@ -70,7 +70,7 @@ def test_the_best_counts_whichever_of_two_notebooks_was_later(course: Folders):
     record("talk", SOLVED)
     with (course.work / NOTES).open("a") as file:
         file.write(worse)
-    assert recorded(course.work)["talk"].levels == SOLVED
+    assert read_best(course.work)["talk"].levels == SOLVED
 
 
 def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders, capsys):
@@ -79,11 +79,11 @@ def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders, ca
     for damage in ("[1, 2", '{"exercise": "listen"', "null", "\ufffd", "[" * 100_000):
         (course.work / NOTES).write_text(whole + "\n" + damage)
         record("count_to", SOLVED)
-        assert recorded(course.work)["talk"].levels == CORE
-        assert recorded(course.work)["count_to"].levels == SOLVED
+        assert read_best(course.work)["talk"].levels == CORE
+        assert read_best(course.work)["count_to"].levels == SOLVED
     (course.work / NOTES).write_bytes(b"\xff\xfe\0" + whole.encode())
     record("count_to", SOLVED)
-    assert recorded(course.work)["count_to"].levels == SOLVED
+    assert read_best(course.work)["count_to"].levels == SOLVED
 
     (course.work / NOTES).unlink()
     assert "Next: 00" in str(Map.found())
@@ -107,7 +107,7 @@ def test_it_is_harmless_when_deleted_damaged_or_not_writable(course: Folders, ca
 )
 def test_an_entry_of_another_shape_counts_for_nothing(course: Folders, entry: str):
     (course.work / NOTES).write_text(entry)
-    assert not recorded(course.work)["talk"].passed
+    assert not read_best(course.work)["talk"].passed
 
 
 def record_many(work: Path, names: list[str]) -> None:
@@ -127,7 +127,7 @@ def test_notebooks_at_once_lose_nothing(course: Folders):
         writer.start()
     for writer in writers:
         writer.join()
-    noted = recorded(course.work)
+    noted = read_best(course.work)
     assert set(noted) == {name for part in names for name in part}
     assert all(best.levels == SOLVED for best in noted.values())
 
@@ -176,7 +176,7 @@ def test_in_a_kernel_check_notes_its_verdict(course: Folders, root: Path, tmp_pa
     with tempfile.TemporaryDirectory() as sockets:
         client = NotebookClient(notebook, config=listening_in(sockets), resources=place)
         client.execute(env=clean_environment(root, tmp_path_factory.mktemp("settings")))
-    [(name, best)] = recorded(course.work).items()
+    [(name, best)] = read_best(course.work).items()
     assert (name, best.levels) == ("my_share", {"core": True, "sturdy": True})
     [page, _] = nbformat.read(course.work / MAP, as_version=4).cells
     assert page.outputs[0].data["text/markdown"] == Map.found()._repr_markdown_()

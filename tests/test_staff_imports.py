@@ -29,7 +29,7 @@ course_check.harness.answer: Answer AtImport call_all
 course_check.harness.kept: Kept
 course_check.harness.seen: Seen left
 course_check.namespace: CellText Namespace binds namespace statements
-course_check.play: Broken CannotCheck make note_result simulator_works
+course_check.play: Broken CannotCheck Player make_play note_result
 course_check.verdict: Verdict
 course_exercises.catalogue: exercises find
 course_exercises.drivers: __path__

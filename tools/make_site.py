@@ -15,7 +15,9 @@ import json
 import re
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from course_check.copies.progress import Best, Map  # noqa: E402
 from course_staff.authoring.copies import drop_dead_links, with_living_links  # noqa: E402
 from course_staff.authoring.wheel import make_wheel  # noqa: E402
 
@@ -128,6 +131,7 @@ def write_source(source: Path) -> None:
         drop_dead_links(copy)
     pages = {
         "index": front(names),
+        "map": lesson_map(),
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
         "gradients": read("docs/gradients.md").replace("../notebooks/", "lessons/"),
@@ -135,7 +139,7 @@ def write_source(source: Path) -> None:
         "simulator": read("course_sim/README.md"),
     }
     for name, text in pages.items():
-        there = {*PAGES.values(), *(f"lessons/{name}.ipynb" for name in names)}
+        there = {*PAGES.values(), "map.md", *(f"lessons/{name}.ipynb" for name in names)}
         leads = partial(page_for, there)
         (source / f"{name}.md").write_text(with_living_links(text, leads), encoding="utf-8")
 
@@ -192,8 +196,17 @@ def front(names: list[str]) -> str:
 ## Start
 {after("## Start", rest)}
 {contents("Lessons", (f"{name[:2]} {titles[name]} <lessons/{name}>" for name in names))}
-{contents("Beside them", PAGES.values())}
+{contents("Beside them", ["map.md", *PAGES.values()])}
 """
+
+
+def lesson_map() -> str:
+    """The learner's map of lessons and exercises, without what somebody has solved."""
+    known = replace(Map.found(), best=defaultdict(Best))._repr_markdown_()
+    table = [line for line in known.splitlines() if line.startswith("|")]
+    text = "\n".join(table).replace("○\N{NO-BREAK SPACE}", "")
+    text = re.sub(r"\((\d\d_\w+\.ipynb)[^)]*\)", r"(lessons/\1)", text)
+    return f"# All lessons\n\nMinutes with the required exercise; ★ easy to ★★★ hard.\n\n{text}\n"
 
 
 def contents(caption: str, pages: Iterable[str]) -> str:

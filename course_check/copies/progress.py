@@ -43,7 +43,7 @@ def main(args: Namespace) -> int:
 
 @dataclass(frozen=True)
 class Best:
-    """The best answer to an exercise: of each level whether it passed, and when that was."""
+    """The best answer to an exercise: whether each level passed, and on which day."""
 
     levels: dict[str, bool] = field(default_factory=dict)
     day: str = ""
@@ -71,7 +71,7 @@ def record(exercise: str, levels: dict[str, bool]) -> Path | None:
     learners = work.name == "work" and (work.parent / "notebooks").is_dir()
     if not (learners and hasattr(shell, "kernel")):
         return None
-    if sum(levels.values()) > len(recorded(work)[exercise].passed):
+    if sum(levels.values()) > len(read_best(work)[exercise].passed):
         note = {"exercise": exercise, "levels": levels, "day": f"{date.today()}"}
         try:
             with open(work / NOTES, "a", encoding="utf-8") as file:
@@ -82,11 +82,11 @@ def record(exercise: str, levels: dict[str, bool]) -> Path | None:
     return None
 
 
-def recorded(work: Path) -> defaultdict[str, Best]:
-    """By exercise the best that is noted. What is damaged counts for nothing."""
+def read_best(work: Path) -> defaultdict[str, Best]:
+    """The best that is noted of each exercise. Damaged lines are skipped."""
     best: defaultdict[str, Best] = defaultdict(Best)
-    for line in _text(work / NOTES).splitlines():
-        match _parsed(line):
+    for line in _read_text(work / NOTES).splitlines():
+        match _parse(line):
             case {"exercise": str(name), "levels": {**levels}, "day": str(day)}:
                 found = Best({str(level): passed is True for level, passed in levels.items()}, day)
                 if len(found.passed) > len(best[name].passed):
@@ -94,13 +94,13 @@ def recorded(work: Path) -> defaultdict[str, Best]:
     return best
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace")
     return ""
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
@@ -113,29 +113,25 @@ _MINUTES = re.compile(r"\| \*\*Time\*\* \| about (\d+) minutes")
 
 
 @dataclass(frozen=True)
-class Task:
-    """An exercise: whether it is required, and how hard it is, from 1 to 3."""
-
-    required: bool
-    difficulty: int
-
-
-@dataclass(frozen=True)
 class Lesson:
-    """What a notebook says of its lesson: title, minutes with the required exercise, exercises."""
+    """What a notebook says of its lesson: title, minutes with the required exercise, exercises.
+
+    Of each exercise the metadata of its answer cell: whether it is "required", and its "difficulty"
+    from 1 to 3.
+    """
 
     file: str
     title: str
     minutes: str
-    exercises: dict[str, Task]
+    exercises: dict[str, dict[str, Any]]
 
     def __str__(self) -> str:
         return f"{self.file[:2]}  {self.title}"
 
 
-def _lesson(path: Path) -> Lesson:
+def _read_lesson(path: Path) -> Lesson:
     cells: list[Any] = []
-    match _parsed(_text(path)):
+    match _parse(_read_text(path)):
         case {"cells": [*found]}:  # anything else is no notebook
             cells = found
     texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
@@ -143,7 +139,7 @@ def _lesson(path: Path) -> Lesson:
     title = next((line[2:] for line in lines if line.startswith("# ")), path.stem)
     minutes = next((m[1] for line in lines if (m := _MINUTES.match(line))), "")
     answers = [cell["metadata"] for cell in cells if cell["metadata"].get("role") == "answer"]
-    tasks = {one["exercise"]: Task(one["required"], one.get("difficulty", 0)) for one in answers}
+    tasks = {one["exercise"]: one for one in answers}
     return Lesson(path.name, title, minutes, tasks)
 
 
@@ -159,7 +155,7 @@ class Map:
     def found(cls) -> Map:
         folders = Folders.found()
         files = sorted(folders.learner.glob("*.ipynb"))
-        return cls(folders.root, [_lesson(file) for file in files], recorded(folders.work))
+        return cls(folders.root, [_read_lesson(file) for file in files], read_best(folders.work))
 
     def __str__(self) -> str:
         lines = []
@@ -168,7 +164,7 @@ class Map:
             lines.append(str(lesson))
             for name, task in lesson.exercises.items():
                 best = self.best[name]
-                kind = "" if task.required else "optional"
+                kind = "" if task["required"] else "optional"
                 what = f"{', '.join(best.passed)}  {best.day}" if best.passed else ""
                 lines.append(f"    {best.sign} {name:<{width}}  {kind:<10}{what}".rstrip())
         return "\n".join([*lines, "", LEGEND, self._next("{0}")])
@@ -186,20 +182,21 @@ class Map:
         return "\n".join([*lines, "", beside])
 
     def _links(self, lesson: Lesson, required: bool) -> str:
+        """Links to the exercises of a lesson that are required, or to the others."""
         links = []
         for name, task in lesson.exercises.items():
-            if task.required is required:
+            if task["required"] is required:
                 best = self.best[name]
                 levels = f" ({', '.join(best.passed)})" if best.sign == "◐" else ""
                 link = f"[{name}]({lesson.file}#cell-id={name}-answer)\N{NO-BREAK SPACE}"
-                stars = "★" * task.difficulty
+                stars = "★" * task.get("difficulty", 0)
                 links.append(f"{best.sign}\N{NO-BREAK SPACE}{link}{stars}{levels}")
         return "\N{EM SPACE}".join(links)
 
     def _next(self, words: str) -> str:
         """The first lesson with a required exercise of which core is open: more is a choice."""
         for lesson in self.lessons:
-            required = [name for name, task in lesson.exercises.items() if task.required]
+            required = [name for name, task in lesson.exercises.items() if task["required"]]
             if not all(self.best[name].passed for name in required):
                 return "Next: " + words.format(lesson)
         return "Every required exercise has its core."

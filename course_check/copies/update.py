@@ -16,7 +16,6 @@ What is named is in the backup, which is made before anything is written.
 
 from __future__ import annotations
 
-import platform
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -49,6 +48,7 @@ def main(args: Namespace) -> int:
 
 
 def _bring_up_to_date(folders: Folders, only_missing: bool) -> int:
+    """Update every copy; a lesson without one is copied."""
     failed = False
     for lesson in sorted(folders.learner.glob("*.ipynb")):
         copy = folders.work / lesson.name
@@ -84,23 +84,10 @@ def write_map(page: Path) -> None:
 def kernel_metadata() -> dict[str, Any]:
     """What a front end stores when the kernel has told it what it is. Stored from the start, the
     page is not a changed one as soon as it is opened."""
-    version = platform.python_version()
-    return {
-        "kernelspec": {
-            "display_name": "Python 3 (ipykernel)",
-            "language": "python",
-            "name": "python3",
-        },
-        "language_info": {
-            "codemirror_mode": {"name": "ipython", "version": 3},
-            "file_extension": ".py",
-            "mimetype": "text/x-python",
-            "name": "python",
-            "nbconvert_exporter": "python",
-            "pygments_lexer": "ipython3",
-            "version": version,
-        },
-    }
+    from ipykernel.ipkernel import IPythonKernel  # in a notebook it has been imported long ago
+
+    spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return {"kernelspec": spec, "language_info": IPythonKernel.language_info}
 
 
 def update(copy: Path, lesson: Path, now: datetime) -> Iterator[str]:

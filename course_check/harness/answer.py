@@ -51,12 +51,13 @@ class Answer:
     file: str = ""
 
     def load(self) -> Callable:
+        """The function or class. A source is run, in a namespace of its own."""
         if self.function is not None:
             return self.function
         show_lines(self.file, self.source)
         space = {"__name__": "answer", **GIVEN}
         try:
-            exec(_compiled(self.source, self.file), space)
+            exec(_compile(self.source, self.file), space)
         except (Exception, SystemExit) as error:
             text = f"the answer's file raises {type(error).__name__}: {error}"
             raise AtImport(text) from error
@@ -64,35 +65,39 @@ class Answer:
 
 
 @cache
-def _compiled(source: str, file: str) -> CodeType:
-    """Once in a process, and not for each of its simulated ranks."""
+def _compile(source: str, file: str) -> CodeType:
+    """Compile a source once for all simulated ranks of a process."""
     return compile(source, file, "exec", dont_inherit=True)
 
 
 def call_all(function: Callable, calls: list[tuple], ddp: bool = False) -> list[Seen]:
-    """Call the answer with the arguments of each call; what is there afterwards."""
+    """Call the answer with the arguments of each call; returns what is there after each."""
     ends: list[tuple] = []
     returned: list[Any] = []
     for args in calls:
-        mine = tuple(map(_wrapped, args)) if ddp else args
-        before = _places(mine)
-        value = _named(_call(function, mine))
+        mine = tuple(map(_wrap, args)) if ddp else args
+        before = _find_places(mine)
+        value = _name_groups(_call(function, mine))
         remarks = [text for arg in args for text in getattr(arg, "remarks", ())]
-        ends.append((left(mine), (*_notes(before, _places(mine), value, returned), *remarks)))
+        notes = _note_memory(before, _find_places(mine), value, returned)
+        ends.append((left(mine), (*notes, *remarks)))
         returned.append(value)
-    # Only now, after the last call: one that writes into what an earlier one returned shows.
+    # The copies are taken after the last call, so that a call which writes into what an earlier one
+    # returned is seen.
     return [Seen(snapshot(v), *end) for v, end in zip(returned, ends, strict=True)]
 
 
-def _wrapped(arg: Any) -> Any:
+def _wrap(arg: Any) -> Any:
+    """A model in DistributedDataParallel; anything else as it is."""
     return nn.parallel.DistributedDataParallel(arg) if isinstance(arg, nn.Module) else arg
 
 
 def _call(function: Callable, args: tuple) -> Any:
+    """Call the answer, or let an argument use it. A stub returns NOT_WRITTEN."""
     try:
         if hasattr(args[0] if args else None, "use"):  # an argument of driven.py
-            return args[0].use(partial(_called, function))
-        return _called(function, *args)
+            return args[0].use(partial(_try_call, function))
+        return _try_call(function, *args)
     except SystemExit as error:
         raise CalledExit(f"sys.exit({error.code!r})") from None
     except NotImplementedError as error:
@@ -101,7 +106,8 @@ def _call(function: Callable, args: tuple) -> Any:
         raise
 
 
-def _called(function: Callable, *args: Any, **options: Any) -> Any:
+def _try_call(function: Callable, *args: Any, **options: Any) -> Any:
+    """Call the answer. A TypeError becomes a BadSignature if the arguments do not fit."""
     try:
         return function(*args, **options)
     except TypeError:
@@ -112,11 +118,11 @@ def _called(function: Callable, *args: Any, **options: Any) -> Any:
         raise
 
 
-def _named(value: Any) -> Any:
-    """What is returned, with the ranks of each group in its place: a group cannot travel."""
+def _name_groups(value: Any) -> Any:
+    """What is returned, with a name in the place of each group: a group cannot travel."""
     if isinstance(value, dist.ProcessGroup):
         return group_of(dist.get_process_group_ranks(value))
-    return type(value)(map(_named, value)) if type(value) in (list, tuple) else value
+    return type(value)(map(_name_groups, value)) if type(value) in (list, tuple) else value
 
 
 def group_of(ranks: Collection[int]) -> str:
@@ -124,7 +130,7 @@ def group_of(ranks: Collection[int]) -> str:
     return f"group of {ranks_text(ranks)}"
 
 
-def _places(args: tuple) -> Places:
+def _find_places(args: tuple) -> Places:
     """By name every tensor among the arguments, and where its memory is."""
     found: dict[str, Any] = {}
     for number, arg in enumerate(args, 1):
@@ -136,13 +142,13 @@ def _places(args: tuple) -> Places:
     return {name: (t, t.data_ptr()) for name, t in found.items() if isinstance(t, Tensor)}
 
 
-def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
-    """What the values do not show: which memory is whose."""
-    parts, own = _tensors(returned), [t for t, _ in before.values()]
+def _note_memory(before: Places, after: Places, returned: Any, earlier: list) -> tuple[str, ...]:
+    """What values do not show: which memory is shared, and which tensors are other ones now."""
+    parts, own = _list_tensors(returned), [t for t, _ in before.values()]
     shared = {
         "shared": combinations(parts, 2),
         "argument's memory": product(parts, own),
-        "earlier memory": product(parts, _tensors(earlier)),
+        "earlier memory": product(parts, _list_tensors(earlier)),
     }
     notes = [name for name, pairs in shared.items() if any(overlap(a, b) for a, b in pairs)]
     moved = [
@@ -153,5 +159,5 @@ def _notes(before: Places, after: Places, returned: Any, earlier: list) -> tuple
     return tuple(notes + moved)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _list_tensors(value: Any) -> list[Tensor]:
     return [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor)]

@@ -37,21 +37,21 @@ class Kept:
 
 
 class Unpacked(Kept):
-    """Where it arrives it is the value again."""
+    """A value as bytes that arrives as the value itself."""
 
     def __reduce__(self) -> tuple:
         return pickle.loads, (self.parcel,)
 
 
 class _WholePickler(Pickler):
-    """Tensors go with all that lies around them."""
+    """Packs a tensor with all of the memory that it looks into."""
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj) is nn.Parameter and _is_plain(obj):
-            return _parameter, (obj.data, obj.grad, obj.requires_grad)
+            return _make_parameter, (obj.data, obj.grad, obj.requires_grad)
         if type(obj) is Tensor and _is_plain(obj):
-            memory, *where = _taken_apart(obj)
-            return _tensor, (bytearray(memory.numpy()), *where)
+            memory, *where = _take_apart(obj)
+            return _make_tensor, (bytearray(memory.numpy()), *where)
         return super().reducer_override(obj)
 
 
@@ -62,7 +62,7 @@ def snapshot(value: Any) -> Any:
     if type(value) is dict:
         return {key: snapshot(item) for key, item in value.items()}
     if type(value) is Tensor and _is_plain(value):
-        return _tensor(*_taken_apart(value))
+        return _make_tensor(*_take_apart(value))
     return value if value is None or type(value) in (bool, int, float, str) else Kept(value).value
 
 
@@ -72,20 +72,20 @@ def _is_plain(t: Tensor) -> bool:
     return lies_in_memory and not (t.is_nested or t.is_conj() or t.is_neg() or t.__dict__)
 
 
-def _taken_apart(t: Tensor) -> tuple[Any, ...]:
+def _take_apart(t: Tensor) -> tuple[Any, ...]:
     memory = torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage())
     return memory, t.dtype, t.requires_grad, t.storage_offset(), tuple(t.shape), t.stride()
 
 
-def _tensor(memory: Tensor | bytearray, dtype: torch.dtype, grad: bool, *place: Any) -> Tensor:
-    """The tensor again, in memory of its own: no two share theirs, as when torch unpickles."""
+def _make_tensor(memory: Tensor | bytearray, dtype: torch.dtype, grad: bool, *place: Any) -> Tensor:
+    """Make the tensor again, in memory of its own: unlike torch's, no two tensors share memory."""
     if not isinstance(memory, Tensor):
         memory = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0)
     made = torch.empty(0, dtype=dtype).set_(memory.clone().untyped_storage(), *place)
     return made.requires_grad_(grad)
 
 
-def _parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
+def _make_parameter(data: Tensor, grad: Tensor | None, requires_grad: bool) -> nn.Parameter:
     made = nn.Parameter(data, requires_grad)
     made.grad = grad
     return made

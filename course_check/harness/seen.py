@@ -51,7 +51,7 @@ class Noted:
 def left(value: Any) -> Any:
     """What there is to compare of an argument, as data that later writes do not reach."""
     if isinstance(value, nn.Module):
-        return snapshot(_module(value))
+        return snapshot(_read_module(value))
     if isinstance(value, torch.optim.Optimizer):
         states = enumerate(value.state.values())
         return snapshot({"optimizer": {f"{i}.{k}": v for i, s in states for k, v in s.items()}})
@@ -64,7 +64,7 @@ def left(value: Any) -> Any:
     return snapshot(value)
 
 
-def _module(model: nn.Module) -> dict[str, Any]:
+def _read_module(model: nn.Module) -> dict[str, Any]:
     reduces = getattr(model, "require_backward_grad_sync", True)  # of DDP: False inside no_sync
     model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     out: dict[str, Any] = {"training": model.training, "require_backward_grad_sync": reduces}

@@ -39,20 +39,20 @@ class Saves(Noted):
 
     def use(self, answer: Callable) -> None:
         if self.story == HERE:
-            self.noted |= in_this_process(answer, self.states)
+            self.noted |= play_here(answer, self.states)
             return
         self.noted |= lives.play(STORIES[self.story], self.states)
         if NOT_WRITTEN in str(self.noted.get("error")):
             raise NotImplementedError(NOT_WRITTEN)
 
 
-def in_this_process(answer: Callable, states: list[dict]) -> Facts:
+def play_here(answer: Callable, states: list[dict]) -> Facts:
     """Before any save, and after each one, when the job has changed its state: what another object
     loads, and what the one does that has saved."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state.pt")
         try:
-            first = lives.which(answer(path).load(), states)
+            first = lives.name_state(answer(path).load(), states)
         except FileNotFoundError as error:
             first = f"raises {type(error).__name__}"
         found, own = [], []
@@ -62,37 +62,38 @@ def in_this_process(answer: Callable, states: list[dict]) -> Facts:
             for _, leaf in leaves(mine):
                 if isinstance(leaf, Tensor):
                     leaf.add_(1)
-            found.append(lives.which(answer(path).load(), states))
-            own.append(lives.which(one.load(), states))
+            found.append(lives.name_state(answer(path).load(), states))
+            own.append(lives.name_state(one.load(), states))
     return {"first": first, "found": found, "own": own}
 
 
 # ---- points --------------------------------------------------------------------------------------
 
 
-def points(plain: Facts, size: int) -> Iterator[tuple[str, Point]]:
-    """The points of a save that went well, the earliest first, in words; where nothing is written
-    after an event, no bytes."""
+def list_points(plain: Facts, size: int) -> Iterator[tuple[str, Point]]:
+    """The points of a save that went well, the earliest first, each with words for it. A point in
+    the middle of a file exists only if something is written after the event.
+    """
     events = [["begins"], *plain["events"]][: MOST_EVENTS + 1]
     for number, (event, writes) in enumerate(zip(events, plain["writes"], strict=False)):
-        words = in_words(*event)
+        words = say_event(*event)
         if number:
             yield f"before it {words}", (number, None)
         for most in (0, size // 2, size - 1) if writes else ():
             yield f"when it {words} and has written {most} bytes", (number, most)
 
 
-def in_words(does: str, *names: str) -> str:
+def say_event(does: str, *names: str) -> str:
     said = [name if name == "state.pt" else "another file" for name in names]
     return DOES.get(does, f"{does}s {{}}" if names else does).format(*said)
 
 
-def largest(path: Path) -> int:
-    return max((p.stat().st_size for p in lives.files(path.parent).values()), default=1)
+def find_largest(path: Path) -> int:
+    return max((p.stat().st_size for p in lives.list_files(path.parent).values()), default=1)
 
 
-def again(path: Path, kept: Path) -> None:
-    """The folder as it was when it was kept."""
+def restore(path: Path, kept: Path) -> None:
+    """Make the folder again what it was when it was kept."""
     shutil.rmtree(path.parent)
     shutil.copytree(kept, path.parent, symlinks=True)
 
@@ -104,8 +105,10 @@ def keep(path: Path) -> Path:
 # ---- stories -------------------------------------------------------------------------------------
 
 
-def found(end: Facts, key: str = "found") -> str:
-    """What a load found, or with what it ended; an error's text may name a folder."""
+def say_found(end: Facts, key: str = "found") -> str:
+    """What a load found, or how it ended. Of an error only its class is told: its text may name a
+    folder.
+    """
     if key in end:
         return str(end[key])
     if "error" not in end:
@@ -114,68 +117,68 @@ def found(end: Facts, key: str = "found") -> str:
     return error if error == lives.HANGS else f"raises {error.partition(':')[0]}"
 
 
-def saved(live: Live, *numbers: int) -> Facts:
-    """These states are saved in this order; what the last life saw."""
+def save(live: Live, *numbers: int) -> Facts:
+    """Save these states in this order; returns what the last life saw."""
     end: Facts = {}
     for number in numbers:
         end = live(save=number)
         if "done" not in end:
-            raise Failed(found(end, "after"))
+            raise Failed(say_found(end, "after"))
     return end
 
 
-def killed(before: bool, live: Live, path: Path) -> Facts:
+def play_deaths(before: bool, live: Live, path: Path) -> Facts:
     """A save is killed at every point, twice; then one is not."""
     if before:
-        saved(live, 0)
+        save(live, 0)
     kept = keep(path)
-    plain = saved(live, 1)
+    plain = save(live, 1)
     deaths, events = [], [["begins", ""], *plain["events"]]
-    for words, point in points(plain, largest(path)):
-        again(path, kept)
+    for words, point in list_points(plain, find_largest(path)):
+        restore(path, kept)
         live(save=1, point=point)
         once, end = live(save=2, point=point), live(save=3)
         half = point[1] is not None and events[point[0]][1] in once.get("reads", ())
-        told = {"once": found(once), "twice": found(end), "end": found(end, "after")}
+        told = {"once": say_found(once), "twice": say_found(end), "end": say_found(end, "after")}
         deaths.append({"when": words, "half read": half} | told)
-    grown = [in_words(*event) for event, more in zip(events, plain["writes"], strict=True) if more]
-    return {"deaths": deaths, "events": [in_words(*e) for e in events[1:]], "grown": grown}
+    grown = [say_event(*event) for event, more in zip(events, plain["writes"], strict=True) if more]
+    return {"deaths": deaths, "events": [say_event(*e) for e in events[1:]], "grown": grown}
 
 
-def tidy(live: Live, path: Path) -> Facts:
+def look_at_disk(live: Live, path: Path) -> Facts:
     """What is synced, and how many files are there after saves that were killed and one that was
     not."""
     late = set[str]()
     for number in (0, 1):
-        plain = saved(live, number)
+        plain = save(live, number)
         late |= {*plain["unsynced"]} & {*(plain["reads"] or plain["unsynced"])}
     most = len([*path.parent.iterdir()])
-    for _, point in points(plain, largest(path)):
+    for _, point in list_points(plain, find_largest(path)):
         live(save=2, point=point)
     live(save=3)
     return {"files": max(most, len([*path.parent.iterdir()])), "unsynced": len(late)}
 
 
-def full(live: Live, path: Path) -> Facts:
+def fill_disk(live: Live, path: Path) -> Facts:
     """The disk is full at some byte of the second save, or cannot be written at all."""
-    saved(live, 0)
-    kept, half, told = keep(path), largest(path) // 2, []
+    save(live, 0)
+    kept, half, told = keep(path), find_largest(path) // 2, []
     bad: dict[str, dict[str, int]] = {
         "there is room for 0 bytes": {"room": 0},
         f"there is room for {half} bytes": {"room": half},
         "the folder is read-only": {"read_only": True},
     }
     for words, how in bad.items():
-        again(path, kept)
+        restore(path, kept)
         end = live(save=1, **how)
         raised = "error" in end and "events" not in end
-        told.append({"when": words, "raised": raised, "found": found(live())})
+        told.append({"when": words, "raised": raised, "found": say_found(live())})
     return {"full": told}
 
 
-def strange(live: Live, path: Path) -> Facts:
+def load_strange(live: Live, path: Path) -> Facts:
     """What is loaded is something else than what was saved."""
-    saved(live, 0, 1)
+    save(live, 0, 1)
     kept, trace, told = keep(path), path.with_name("ran"), []
     for words, change in (
         ("cut in half", lambda data: data[: len(data) // 2]),
@@ -183,8 +186,8 @@ def strange(live: Live, path: Path) -> Facts:
         ("a text", lambda data: b"nothing of a checkpoint\n" * 40),
         ("somebody's pickle", lambda data: pickle.dumps(Opens(str(trace)))),
     ):
-        again(path, kept)
-        for one in lives.files(path.parent).values():
+        restore(path, kept)
+        for one in lives.list_files(path.parent).values():
             one.write_bytes(change(one.read_bytes()))
         end = live()
         told.append({"when": words, "found": end.get("found", ""), "ran": trace.exists()})
@@ -192,7 +195,7 @@ def strange(live: Live, path: Path) -> Facts:
 
 
 class Opens:
-    """What writes a file when it is unpickled, and might do anything else."""
+    """An object that writes a file when it is unpickled, and might do anything else."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -201,31 +204,31 @@ class Opens:
         return open, (self.path, "w")
 
 
-def neighbours(live: Live, path: Path) -> Facts:
+def save_beside(live: Live, path: Path) -> Facts:
     """Other files lie in the folder, some named as the answer names its own; and a checkpoint whose
     name differs in its ending alone is saved in the middle of a save."""
     other = path.with_suffix(".1")
-    saved(partial(live, path=other), 0)
-    events = saved(live, 0)["events"]
+    save(partial(live, path=other), 0)
+    events = save(live, 0)["events"]
     names = {Path(name).suffix for _, *names in events for name in names}
     notes = [path.with_name(f"notes{s}") for s in names | {".txt"}] + [Path(f"{path}.notes")]
     for one in notes:
         one.write_text("not a checkpoint")
-    saved(live, 1)
+    save(live, 1)
     whole = all(n.exists() and n.read_text() == "not a checkpoint" for n in notes)
     met = []
     for number, event in enumerate(events[:MOST_EVENTS], 1):
-        mine = found(live(save=1, point=(number, None), neighbour=other), "after")
-        theirs = found(live(path=other))
-        met.append({"when": f"before it {in_words(*event)}", "mine": mine, "theirs": theirs})
+        mine = say_found(live(save=1, point=(number, None), neighbour=other), "after")
+        theirs = say_found(live(path=other))
+        met.append({"when": f"before it {say_event(*event)}", "mine": mine, "theirs": theirs})
     return {"whole": whole, "met": met}
 
 
 STORIES: dict[str, Story] = {
-    "a death in the first save": partial(killed, False),
-    "a death in a later save": partial(killed, True),
-    "a look at the disk": tidy,
-    "a full disk": full,
-    "strange files": strange,
-    "other files in the folder": neighbours,
+    "a death in the first save": partial(play_deaths, False),
+    "a death in a later save": partial(play_deaths, True),
+    "a look at the disk": look_at_disk,
+    "a full disk": fill_disk,
+    "strange files": load_strange,
+    "other files in the folder": save_beside,
 }

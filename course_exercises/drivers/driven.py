@@ -1,7 +1,7 @@
-"""What tries an answer that is not called once and done: a class, a function with a backward.
+"""Arguments for answers that are not called once and done: a class, a function with a backward.
 
-Such an exercise has one argument, and ``in_rank`` calls ``argument.use(answer)``. It notes what it
-sees on the way, and ``left()`` is what is compared.
+Such an exercise has one argument, and the rank calls ``argument.use(answer)``. The argument notes
+what it sees on the way, and ``left()`` returns what is compared.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ MOMENT = 1e-6  # seconds between them, so that no call seems to lie in two
 REDUCES = ("sync", "sync with all layers", "backward half in no_sync", "evaluate between")
 
 
-def back(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
-    """out.backward(gradient); said so, it would import sympy, for half a second a process. Where
-    there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``."""
+def run_backward(out: Tensor, gradient: Tensor, *leaves: Tensor) -> Sequence[Tensor]:
+    """Do what ``out.backward(gradient)`` does, which would import sympy: half a second a process.
+
+    If there are leaves, autograd is asked for their gradients, and leaves none in ``.grad``.
+    """
     loss = (out * gradient.to(out.dtype)).sum()
     return torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else loss.backward() or ()
 
@@ -102,13 +104,13 @@ class Training(Noted):
                     pass
                 out = model(batch, without=without)
                 if both:
-                    back(out, batch)
+                    run_backward(out, batch)
             if kind == "evaluate between":
                 with torch.no_grad(), no_sync():
                     model(batch)
             with no_sync() if kind == "backward half in no_sync" else nullcontext():
                 if not both and out.requires_grad:
-                    back(out, batch)
+                    run_backward(out, batch)
 
     def trained(self) -> list[nn.Parameter]:
         return [p for p in self.model.parameters() if p.requires_grad]
@@ -168,7 +170,7 @@ class BothWays(Noted):
                 self.noted |= reading(counter, peak=self.counted == AT_PEAK)
             goes_back = getattr(out, "requires_grad", False) and out.shape == self.upstream.shape
             with span(PASSES[1]):
-                grads = back(out, self.upstream, *trained.values()) if goes_back else ()
+                grads = run_backward(out, self.upstream, *trained.values()) if goes_back else ()
         self.noted["output"] = out.detach().clone() if isinstance(out, Tensor) else out
         self.noted |= dict.fromkeys(f"{name}.grad" for name in own)
         self.noted |= zip(trained, grads, strict=False)
@@ -177,7 +179,7 @@ class BothWays(Noted):
             compute(MOMENT)
             others = [(t.detach() / 2).requires_grad_(t.requires_grad) for t in own.values()]
             both = function(*own.values(), *self.rest) + function(*others, *self.rest)
-            pairs = zip(back(both, self.upstream, *trained.values()), grads, strict=True)
+            pairs = zip(run_backward(both, self.upstream, *trained.values()), grads, strict=True)
             if not all(
                 a is b or torch.allclose(a, b, 1e-3, 1e-3, equal_nan=True) for a, b in pairs
             ):
@@ -185,7 +187,9 @@ class BothWays(Noted):
 
 
 def refuse_changes(leaves: list[Tensor], kept: list[tuple[Tensor, Tensor]]) -> None:
-    """``kept``: tensors that are the caller's, and what they were."""
+    """Raise if the answer has changed something of the caller's. ``kept`` has the caller's tensors,
+    each with a copy of what it was.
+    """
     if not all(torch.equal(t, before) for t, before in kept):
         raise ValueError("one of the caller's tensors has changed")
     if any(t._backward_hooks for t in leaves):

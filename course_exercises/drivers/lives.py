@@ -53,7 +53,7 @@ _asked: Connection | None = None  # this process's small one
 
 
 class Failed(Exception):
-    """A life came to grief that no story has ended."""
+    """A life has come to grief, and no story has killed it."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class Life:
 
 @contextmanager
 def folders() -> Iterator[list[str]]:
-    """Where checkpoints are to lie, and all that is written elsewhere: on two file systems, where
-    there are two."""
+    """A folder for the checkpoints, and one for all that is written elsewhere. They lie on two file
+    systems, if there are two.
+    """
     other = str(OTHER_DISK) if os.access(OTHER_DISK, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=other) as one, tempfile.TemporaryDirectory() as two:
         yield [one, two]
@@ -81,8 +82,9 @@ def folders() -> Iterator[list[str]]:
 def start(
     load: Callable[[], Any], places: list[str], enter: Callable[[], Any] = lambda: None
 ) -> None:
-    """Fork the small process, for these ``folders``. In each life ``enter`` is called, and then
-    ``load`` for the answer."""
+    """Fork the small process, for these ``folders``. Each life calls ``enter``, and then ``load``,
+    which returns the answer.
+    """
     global _asked
     here, there = Pipe()
     if os.fork() == 0:
@@ -113,34 +115,34 @@ def _serve(talk: Connection, places: list[str], load: Callable, enter: Callable)
     folder, scratch = places
     tempfile.tempdir = os.environ["TMPDIR"] = scratch  # not where the checkpoints are
     buffer = io.BytesIO()
-    torch.save({"warm": torch.zeros(1)}, buffer)  # what this imports, no life has to
+    torch.save({"warm": torch.zeros(1)}, buffer)  # so that no life has to import what this does
     buffer.seek(0)
     torch.load(buffer, weights_only=True)
     try:
         while True:  # until the socket is closed
             story, states = pickle.loads(talk.recv_bytes())
             path = Path(tempfile.mkdtemp(dir=folder), "state.pt")
-            live = partial(_in_a_life, talk, load, enter, states=states, path=path)
+            live = partial(_run_life, talk, load, enter, states=states, path=path)
             try:
                 facts = story(live, path)
             except Failed as failed:
                 facts = {"error": str(failed)}
             talk.send_bytes(json.dumps(facts).encode())
     finally:
-        for place in places:  # whoever has made them may be gone
+        for place in places:  # the process that has made them may be gone
             shutil.rmtree(place, ignore_errors=True)
         os._exit(0)
 
 
-def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
-    """What a process saw that lived so, up to its end."""
+def _run_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -> Facts:
+    """Start a process that lives so; returns what it saw up to its end."""
     here, there = Pipe()
     pid = os.fork()
     if pid == 0:
         try:
             here.close()
             talk.close()
-            for facts in _lived(Life(**life), load, enter):
+            for facts in _live(Life(**life), load, enter):
                 there.send_bytes(json.dumps(facts).encode())
         finally:
             os._exit(0)
@@ -149,7 +151,8 @@ def _in_a_life(talk: Connection, load: Callable, enter: Callable, **life: Any) -
     try:
         while here in (ready := wait([here, talk], PATIENCE)):
             seen |= json.loads(here.recv_bytes())
-        return seen if ready else seen | {"error": HANGS}  # or nobody asks any more
+        # Something else than the life was ready if the socket is closed: nobody asks any more.
+        return seen if ready else seen | {"error": HANGS}
     except EOFError:  # its end
         return seen
     finally:
@@ -166,7 +169,7 @@ class Watch:
 
     def __init__(self, life: Life) -> None:
         self.life, self.folder, self.saving = life, life.path.parent, False
-        self.answer: Any = None  # loaded after this, so that it finds what sees its syncs
+        self.answer: Any = None  # loaded later, so that it finds the functions that see its syncs
         for name, module in product(("fsync", "fdatasync", "sync"), (os, posix)):
             setattr(module, name, partial(self.sync, getattr(module, name)))
         self.events: list[list[str]] = []  # what is done, and to which files
@@ -199,7 +202,7 @@ class Watch:
         self.reach(len(self.events))
 
     def reach(self, number: int) -> None:
-        """Before the event of this number; 0 is the beginning."""
+        """Do what the life's point asks for before the event of this number; 0 is the start."""
         at, most = self.life.point or (None, None)
         if at == number and self.life.neighbour:
             self.meet(self.life.neighbour)
@@ -209,8 +212,10 @@ class Watch:
             _let_grow(most, signal.SIG_DFL)
 
     def meet(self, neighbour: Path) -> None:
-        """It is saved meanwhile, as another rank would. If that waits for this save, at a lock, or
-        fails, what is found afterwards tells. In this process: a graded one may start no other."""
+        """Save a neighbour meanwhile, as another rank would. If that fails, or waits for this save
+        at a lock, what is found afterwards tells. It is done in this process, as a graded one may
+        start no other.
+        """
         self.saving = False
         signal.signal(signal.SIGALRM, _give_up)
         signal.alarm(2)
@@ -220,18 +225,19 @@ class Watch:
         self.saving = True
 
     def look(self) -> dict[int, tuple[int, int]]:
-        """By inode what changes when a file is written."""
+        """The size and the time of each file, by inode: they change when it is written."""
         places = (self.folder, Path(tempfile.gettempdir()))
         infos = [p.lstat() for place in places for p in place.rglob("*") if not p.is_dir()]
         return {i.st_ino: (i.st_size, i.st_mtime_ns) for i in infos if i.st_size}
 
     def sync(self, plain: Callable, *of: Any) -> None:
-        """os.sync() is of no file, and counts for all that lie here. It is not called: it would
-        have every disk of the machine written."""
+        """Note which files are synced. os.sync() names no file, and counts for all that lie here.
+        It is not called: it would have every disk of the machine written.
+        """
         for fd in of:
             plain(fd)
         places = [fd if isinstance(fd, int) else fd.fileno() for fd in of]
-        for place in places or files(self.folder).values():
+        for place in places or list_files(self.folder).values():
             info = os.stat(place)
             self.synced[info.st_dev, info.st_ino] = info.st_size
 
@@ -240,11 +246,12 @@ class Watch:
         return name in self.waits or self.synced.get((info.st_dev, info.st_ino)) == info.st_size
 
     def facts(self) -> Facts:
-        """Of a save that went well. A file is unsynced that has changed, and was not synced as it
-        is now, or before it got its name."""
+        """What is told of a save that went well. A file counts as unsynced if it has changed, and
+        was not synced in the state that it is in, or not before it got its name.
+        """
         end = self.look()
         new = {inode for inode, size in end.items() if self.start.get(inode) != size}
-        names = [(n, at) for n, at in files(self.folder).items() if at.stat().st_ino in new]
+        names = [(n, at) for n, at in list_files(self.folder).items() if at.stat().st_ino in new]
         late = [n for n, at in names if n in self.unsynced or not self._is_synced(n)]
         looks = pairwise([self.start, *self.before, end])
         writes = [any(old.get(file) != size for file, size in one.items()) for old, one in looks]
@@ -256,14 +263,15 @@ def _writes(mode: Any, flags: Any) -> bool:
 
 
 def _let_grow(most: int | None, then: Any) -> None:
+    """Let no file grow beyond so many bytes; ``then`` is what the signal does that says so."""
     signal.signal(signal.SIGXFSZ, then)
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
 
 
-def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
-    """What it has found, and then how its save went."""
-    signal.alarm(3 * PATIENCE)  # should nobody be left to end it, who would wait thrice at most
+def _live(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
+    """Live: yields what was found, and then how the save went."""
+    signal.alarm(3 * PATIENCE)  # the process that waits does so three times at most, or is gone
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     watch = Watch(life)
     try:
@@ -271,7 +279,7 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
         answer = watch.answer = load()
         sys.addaudithook(watch.hook)
         checkpoint = answer(str(life.path))
-        yield {"found": which(checkpoint.load(), life.states), "reads": sorted(watch.reads)}
+        yield {"found": name_state(checkpoint.load(), life.states), "reads": sorted(watch.reads)}
         if life.save is not None:
             watch.saving = True
             if life.room is not None:
@@ -280,7 +288,7 @@ def _lived(life: Life, load: Callable, enter: Callable) -> Iterator[Facts]:
             checkpoint.save(life.states[life.save])
             watch.saving = False
             yield watch.facts()
-            yield {"after": which(answer(str(life.path)).load(), life.states)}
+            yield {"after": name_state(answer(str(life.path)).load(), life.states)}
         yield {"reads": sorted(watch.reads), "done": True}
     except BaseException as error:
         watch.saving = False
@@ -291,8 +299,8 @@ def _give_up(_number: int, _frame: Any) -> NoReturn:
     raise TimeoutError
 
 
-def which(found: Any, states: list[dict]) -> str:
-    """Which state that is, in words."""
+def name_state(found: Any, states: list[dict]) -> str:
+    """The name of a state that was found, in words."""
     for number, state in enumerate(states):
         if _same(found, state):
             return f"state {number}"
@@ -310,6 +318,6 @@ def _alike(a: Any, b: Any) -> bool:
     return type(a) is type(b) and a == b
 
 
-def files(folder: Path) -> dict[str, Path]:
+def list_files(folder: Path) -> dict[str, Path]:
     """By name every file below a folder."""
     return {str(p.relative_to(folder)): p for p in sorted(folder.rglob("*")) if p.is_file()}

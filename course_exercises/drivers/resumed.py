@@ -1,4 +1,4 @@
-"""What tries a training loop that goes on from its checkpoints: several lives, one after another.
+"""The argument for a training loop that goes on from its checkpoints: it lives several times.
 
 Each rank has a folder of its own. Between lives all get what any of them has written, as on a disk
 that they share. Ranks are killed all at once, between two calls that need all of them.
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from course_check.harness.seen import Noted
-from course_exercises.drivers.lives import files
+from course_exercises.drivers.lives import list_files
 
 # In which moment of which step of its life a rank is killed: when the step's batch is drawn, before
 # its optimizer.step() or after it ("schedule").
@@ -91,7 +91,7 @@ class Witness:
     def look(self) -> None:
         """A save is in place if it writes into files that were there, and leaves none alone."""
         old = self.files
-        self.files = {p.stat().st_ino: p.read_bytes() for p in files(self.folder).values()}
+        self.files = {p.stat().st_ino: p.read_bytes() for p in list_files(self.folder).values()}
         stayed = [old[inode] == self.files[inode] for inode in old.keys() & self.files]
         self.in_place |= stayed != [] and not any(stayed)
 
@@ -112,7 +112,7 @@ class Resumed(Noted):
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
             folder = Path(place)
             for number, (until, death) in enumerate(self.lives, 1):
-                job, witness, before = Job(self), Witness(folder, death), contents(folder)
+                job, witness, before = Job(self), Witness(folder, death), read_contents(folder)
                 seed(number, dist.get_rank())
                 witness.watch(job)
                 try:
@@ -121,11 +121,11 @@ class Resumed(Noted):
                     losses = "killed"
                 witness.look()
                 saves = f"ranks {share(folder, before)}{' in place' * witness.in_place}"
-                self.noted |= ends(number, losses, job, saves)
+                self.noted |= note_end(number, losses, job, saves)
 
 
-def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
-    """What is noted of a life; of one that was killed no weights."""
+def note_end(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
+    """What is noted of a life; weights only if it was not killed."""
     out = {f"life {life}": losses, f"life {life}, saves": saves}
     if not isinstance(losses, str):
         weights = nn.utils.parameters_to_vector(job.model.parameters())
@@ -134,18 +134,18 @@ def ends(life: int, losses: Any, job: Job, saves: Any) -> dict[str, Any]:
 
 
 def seed(life: int, rank: int) -> None:
-    """A new process has other numbers to draw."""
+    """Seed all generators: a new process has other numbers to draw."""
     for seeds in (torch.manual_seed, numpy.random.seed, random.seed):
         seeds(1000 * life + rank)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in files(folder).items()}
+def read_contents(folder: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in list_files(folder).items()}
 
 
 def share(folder: Path, before: dict[str, bytes]) -> str:
-    """Every rank gets every file; the ranks that have changed any."""
-    mine = contents(folder)
+    """Give every rank every file; returns the ranks that have changed any."""
+    mine = read_contents(folder)
     all_files: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(all_files, mine if mine != before else None)
     for theirs in all_files:

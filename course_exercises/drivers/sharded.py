@@ -1,4 +1,4 @@
-"""What tries answers that hold a part of something large: it counts the bytes that a rank holds.
+"""Arguments for answers that hold a part of something large: they count the bytes of a rank.
 
 Like the arguments of driven.py, each has ``use(answer)`` and ``left()``. The bytes are noted beside
 the values, under names of their own, and the rules of an exercise read them. A rank counts its own:
@@ -23,9 +23,9 @@ from course_tools.count_memory import MemoryCounter, reading
 SMALL = 16 << 10  # bytes of parameters below which nobody counts
 
 
-def positive(seed: int, like: Tensor) -> Tensor:
-    """Whole numbers from 1 to 8, drawn anew each time: nobody has to keep them. They lie in memory
-    as ``like`` does, as a gradient does beside its parameter.
+def draw_positive(seed: int, like: Tensor) -> Tensor:
+    """Whole numbers from 1 to 8. They are drawn anew each time, so that nobody has to keep them,
+    and lie in memory as ``like`` does: so does a gradient beside its parameter.
     """
     source = torch.Generator().manual_seed(seed)
     return torch.empty_like(like).copy_(torch.randint(1, 9, like.shape, generator=source))
@@ -82,7 +82,7 @@ class Optimizing(Noted):
         seed, parameter = self.seeds[step][number], self.params[number]
         if seed == ALL_ZERO:
             return torch.zeros_like(parameter)
-        return None if seed is None else positive(seed, parameter)
+        return None if seed is None else draw_positive(seed, parameter)
 
     def notes(self, step: int, values: Iterable[Tensor], gone: Iterable[bool]) -> None:
         for number, (value, is_gone) in enumerate(zip(values, gone, strict=True), 1):

@@ -1,7 +1,7 @@
-"""What tries an answer that is itself a test: somebody's all_reduce, right or wrong.
+"""The argument for an answer that is itself a test: somebody's all_reduce, right or wrong.
 
-The right ones go different ways; the wrong ones are knobs around torch's own. Every one takes
-tensors of any layout, and returns what is then written into the tensor.
+The right ones take different ways to the sum; the wrong ones change something around torch's own.
+Each takes tensors of any layout, and returns what is then written into the tensor.
 
     Suspect(how).use(test)  ──► test(all_reduce)  ──► comes to its end: "passes"
                                                   └─► AssertionError on some rank: Caught
@@ -56,7 +56,7 @@ class Suspect(Noted):
             sums = partial(_stale, kept={})
 
         def all_reduce(x: Tensor) -> Tensor | None:
-            calls.append(_in_words(x))
+            calls.append(_say_tensor(x))
             with torch.no_grad():
                 y = sums(x)
                 if self.how == NEW:
@@ -76,7 +76,7 @@ class Suspect(Noted):
         self.says(PASSES if calls or dist.get_world_size() == 1 else NEVER)
 
 
-def _in_words(x: Any) -> str:
+def _say_tensor(x: Any) -> str:
     if not isinstance(x, Tensor):
         return type(x).__name__
     layout = "" if x.is_contiguous() else ", not contiguous"
@@ -86,7 +86,7 @@ def _in_words(x: Any) -> str:
 # ---- right ones ----------------------------------------------------------------------------------
 
 
-def _summed(x: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
+def _sum(x: Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> Tensor:
     """What torch's own all_reduce makes of a copy."""
     y = x.contiguous().clone()
     dist.all_reduce(y, op)
@@ -100,7 +100,7 @@ def _by_two_calls(x: Tensor) -> Tensor:
     return y
 
 
-def _gathered(x: Tensor) -> list[Tensor]:
+def _gather(x: Tensor) -> list[Tensor]:
     y = x.contiguous().clone()
     parts = [torch.empty_like(y) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, y)
@@ -118,10 +118,10 @@ def _by_chunks(x: Tensor) -> Tensor:
 
 
 RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
-    "torch's own": _summed,
+    "torch's own": _sum,
     "reduce, then broadcast": _by_two_calls,
-    "gathers, adds from rank 0 on": lambda x: reduce(torch.add, _gathered(x)),
-    "gathers, adds from the last rank on": lambda x: reduce(torch.add, _gathered(x)[::-1]),
+    "gathers, adds from rank 0 on": lambda x: reduce(torch.add, _gather(x)),
+    "gathers, adds from the last rank on": lambda x: reduce(torch.add, _gather(x)[::-1]),
     "reduce_scatter, then all_gather": _by_chunks,
 }
 
@@ -133,29 +133,29 @@ def _is_last() -> bool:
 
 
 def _last_keeps_own(x: Tensor) -> Tensor:
-    y = _summed(x)
+    y = _sum(x)
     return x if _is_last() else y
 
 
 def _without_rest(x: Tensor) -> Tensor:
-    mine, y = x.contiguous().flatten(), _summed(x).flatten()
+    mine, y = x.contiguous().flatten(), _sum(x).flatten()
     end = len(y) // dist.get_world_size() * dist.get_world_size()
     return torch.cat([y[:end], mine[end:]]).view(x.shape)
 
 
 def _without_last(x: Tensor) -> Tensor:
-    return _summed(torch.zeros_like(x) if _is_last() and dist.get_rank() else x)
+    return _sum(torch.zeros_like(x) if _is_last() and dist.get_rank() else x)
 
 
 def _stale(x: Tensor, kept: dict[tuple, Tensor]) -> Tensor:
     key = x.dtype, tuple(x.shape)
     if key not in kept:
-        kept[key] = _summed(x)
+        kept[key] = _sum(x)
     return kept[key]
 
 
 def _over_neighbours(x: Tensor) -> Tensor:
-    y = _summed(x)
+    y = _sum(x)
     torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage()).zero_()
     return y
 
@@ -165,10 +165,10 @@ WRONG: dict[str, Callable[..., Tensor]] = {
     "the rest that does not divide stays": _without_rest,
     "everybody multiplies by n": lambda x: x * dist.get_world_size(),
     "the last rank is not in the sum": _without_last,
-    NEW: _summed,
-    "integers go through float32": lambda x: _summed(x if x.is_floating_point() else x.float()),
+    NEW: _sum,
+    "integers go through float32": lambda x: _sum(x if x.is_floating_point() else x.float()),
     "a second call gets the first one's sum": _stale,
-    "MAX in place of SUM": lambda x: _summed(x, dist.ReduceOp.MAX),
+    "MAX in place of SUM": lambda x: _sum(x, dist.ReduceOp.MAX),
     "a view's neighbours are overwritten": _over_neighbours,
 }
 HOW = RIGHT | WRONG

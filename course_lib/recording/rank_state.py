@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from course_lib.collectives import collective
 from course_lib.diagnosis import hazard
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.lines import call_text, ranks_have
@@ -167,7 +168,7 @@ class RankState:
             self.matcher.settle_source(event)
         if waited:
             self._read_taken(seq)
-        if event.op == "barrier":  # it ends when all earlier calls of the group are done
+        if collective(event.op).ends_earlier:  # see Note [A barrier is behind all]
             earlier = [e for e in self.unwaited.values() if e.seq < seq and e.is_collective]
             for done in (e for e in earlier if e.group == event.group):
                 self._read_taken(done.seq)

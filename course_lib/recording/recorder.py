@@ -160,7 +160,7 @@ class Recorder(context.Context):
         """
         if self._on_nccl or call.op in ("send", "recv"):
             return
-        if call.op == "barrier":  # gloo's waits for all that came before it
+        if collective(call.op).ends_earlier:  # see Note [A barrier is behind all]
             self._filling.clear()
         given = [layout.span_of(t) for t in tensors] if self._filling and call.by_user else ()
         for first, spans in self._filling.items():

@@ -1,4 +1,4 @@
-"""The future of a collective: who waits for it waits in virtual time."""
+"""The future of a collective, which is waited for in virtual time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 
 class Future(torch.futures.Future):
-    """Of a Work of ours. What ``then`` makes is settled with it, by Python alone: a callback may
-    let time pass, and C++ would swallow what ends the simulation.
+    """The future of a Work of ours. What ``then`` makes is settled with it, by Python alone: a
+    callback may let time pass, and C++ would swallow what ends the simulation.
     """
 
     def __init__(self, work: dist.Work, first: Future | None = None) -> None:

@@ -37,7 +37,7 @@ def _element(dtype: torch.dtype, side: int) -> bytes:
     return raw(compat.outside_of_modes(torch.full, (1,), _values(dtype)[side], dtype=dtype))
 
 
-def intact(buffer: torch.Tensor, held: bytes | None) -> bool:
+def is_intact(buffer: torch.Tensor, held: bytes | None) -> bool:
     """Whether a buffer holds this still; always where nobody can have written into it (None)."""
     return held is None or held == (raw(buffer) if buffer.is_contiguous() else contents(buffer))
 
@@ -47,7 +47,7 @@ class Buffers:
 
     def __init__(self, most: int, side: int, flipped: int) -> None:
         self.most = most  # to be poisoned
-        self.side, self.flipped = side, flipped  # which poison; of how many, the first, the other
+        self.side, self.flipped = side, flipped  # the first ``flipped`` get the other poison
         self.last = 0  # the last call
         # What a call has put at an address: its number, and the last call's when it came.
         self.filled: dict[int, tuple[int, int]] = {}

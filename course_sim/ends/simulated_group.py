@@ -27,8 +27,8 @@ from course_sim.isolation import compat
 from course_sim.isolation.packages import note_question
 from course_sim.records import Site, call_site
 
-# Who gives a group or a call no more than this has an answer ready, as under run(), which tells a
-# deadlock after two seconds. A longer timeout is there for the worst.
+# Only timeouts up to 2 s are modelled: under run(), a deadlock is reported before longer ones
+# expire.
 _SHORT = timedelta(seconds=2)
 _ProcessGroup: Any = dist.ProcessGroup  # whose overloads nobody can match word by word
 
@@ -54,7 +54,7 @@ class SimulatedGroup(_ProcessGroup):
         self._groups = groups
         self._rank = rank
         self.group_name = name
-        self._patience = _short(timeout)  # of its calls
+        self._patience = _keep_if_short(timeout)  # of its calls
         self._open: dict[works.CollectiveWork, None] = {}  # asynchronous ones, until they are over
 
     # -- who we are ----------------------------------------------------------------------------
@@ -112,15 +112,15 @@ class SimulatedGroup(_ProcessGroup):
             )
         if not ranks:
             raise RuntimeError("new_group: a group needs at least one rank")
-        return self._made("new_group", group_name, ranks, not group_name.isdigit(), timeout)
+        return self._make_group("new_group", group_name, ranks, not group_name.isdigit(), timeout)
 
     def split_group(
         self, ranks: Sequence[int], *, group_name: str, timeout: Any, **_: Any
     ) -> SimulatedGroup | None:
         members = [self._channel.ranks[r] for r in ranks]
-        return self._made("split_group", group_name, members, True, timeout)
+        return self._make_group("split_group", group_name, members, True, timeout)
 
-    def _made(
+    def _make_group(
         self, op: str, name: str, ranks: Sequence[int], local: bool, timeout: timedelta | None
     ) -> SimulatedGroup | None:
         channel = self._groups.make(self._rank, op, name, ranks, local, call_site())
@@ -129,14 +129,10 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.send, tensors, dst, tag)
-        return self._send(tensors[0], self._peer(dst), tag, call_site())
+        return compat.outside_of_modes(self._send, tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        if compat.function_modes():
-            return compat.outside_of_modes(self.recv, tensors, src, tag)
-        return self._recv(tensors[0], self._peer(src), tag, call_site())
+        return compat.outside_of_modes(self._recv, tensors[0], self._peer(src), tag, call_site())
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return compat.outside_of_modes(self._recv, tensors[0], -1, tag, call_site())
@@ -167,7 +163,9 @@ class SimulatedGroup(_ProcessGroup):
     def _issue(
         self, op: str, ins: Tensors, outs: Tensors, opts: Any = None, **more: Any
     ) -> works.CollectiveWork:
-        """``opts`` are c10d's; ``more`` is for who has none: see Passed."""
+        """Make a call of the whole group. ``opts`` are c10d's options; a call without them gives
+        the fields of Passed as ``more``.
+        """
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
@@ -182,13 +180,13 @@ class SimulatedGroup(_ProcessGroup):
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """``timeout`` is rank 0's alone, as on gloo: the others wait as long as the group does."""
-        self._issue("monitored_barrier", [], []).wait(None if self._me else _short(timeout))
+        self._issue("monitored_barrier", [], []).wait(None if self._me else _keep_if_short(timeout))
 
-    def of_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
+    def only_on_root(self, opts: Any, tensors: list[Tensors]) -> Tensors:
         """What only the root has; the others pass a list without it."""
         return tensors[0] if opts.rootRank == self._me else []
 
-    def by_rank(self, *tensors: torch.Tensor) -> Tensors:
+    def blocks(self, *tensors: torch.Tensor) -> Tensors:
         """Each tensor cut into one block a rank: all blocks of rank 0, all of rank 1, …"""
         cut = (tensor.chunk(self._size) for tensor in tensors)
         return [block for blocks in zip(*cut, strict=False) for block in blocks]
@@ -206,30 +204,30 @@ class SimulatedGroup(_ProcessGroup):
         return list(tensor.split(list(sizes)))
 
 
-def _short(timeout: timedelta | None) -> timedelta | None:
+def _keep_if_short(timeout: timedelta | None) -> timedelta | None:
     """The timeout where it is short, or None."""
     return timeout if timeout is not None and timeout <= _SHORT else None
 
 
-def _many(tensors: Any) -> Tensors:
+def _list(tensors: Any) -> Tensors:
     """One tensor, or those of a coalesced call."""
     return [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
 
-# Of what c10d passes, what a rank gives and what it gets; third the tensor to write down where that
-# is not the first of them.
+# From what c10d passes: the tensors that a rank gives, those that it gets, and, if it is not the
+# first of these, the tensor whose dtype and shape the Event shows.
 _SIDES: dict[str, Callable[..., tuple]] = {
     "all_reduce": lambda g, x, _: (x, x),
     "all_reduce_coalesced": lambda g, x, _: (x, x),
     "broadcast": lambda g, x, _: (x, x),
-    "reduce": lambda g, x, opts: (x, g.of_root(opts, [x])),
+    "reduce": lambda g, x, opts: (x, g.only_on_root(opts, [x])),
     "all_gather": lambda g, out, x, _: (x, out[0]),
     "all_gather_coalesced": lambda g, out, x, _: (x, [t for row in out for t in row]),
-    "all_gather_single": lambda g, out, x, _: (_many(x), g.by_rank(*_many(out))),
-    "gather": lambda g, out, x, opts: (x, g.of_root(opts, out)),
-    "scatter": lambda g, out, x, opts: (g.of_root(opts, x), out),
+    "all_gather_single": lambda g, out, x, _: (_list(x), g.blocks(*_list(out))),
+    "gather": lambda g, out, x, opts: (x, g.only_on_root(opts, out)),
+    "scatter": lambda g, out, x, opts: (g.only_on_root(opts, x), out),
     "reduce_scatter": lambda g, out, x, _: (x[0], out),
-    "reduce_scatter_single": lambda g, out, x, _: (g.by_rank(*_many(x)), _many(out), _many(x)[0]),
+    "reduce_scatter_single": lambda g, out, x, _: (g.blocks(*_list(x)), _list(out), _list(x)[0]),
     "all_to_all": lambda g, out, x, _: (x, out),
     "all_to_all_single": lambda g, out, x, out_sizes, sizes, _: (
         g.split(x, sizes),
@@ -241,16 +239,16 @@ _SIDES: dict[str, Callable[..., tuple]] = {
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
-def _flat(args: Any) -> Iterator[torch.Tensor]:
+def _find_tensors(args: Any) -> Iterator[torch.Tensor]:
     """The tensors in lists of lists."""
     for arg in args:
         if isinstance(arg, torch.Tensor):
             yield arg
         elif isinstance(arg, (list, tuple)):
-            yield from _flat(arg)
+            yield from _find_tensors(arg)
 
 
-def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
+def _make_method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
     torchs = getattr(_ProcessGroup, name)
 
     def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:
@@ -258,7 +256,7 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
         if compat.dispatch_modes() or compat.function_modes():
             return compat.outside_of_modes(call, self, *args)
-        memory.refuse_memory(self.backend, op, _flat(args[:-1]))
+        memory.refuse_memory(self.backend, op, _find_tensors(args[:-1]))
         ins, outs, *first = sides(self, *args)
         return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
 
@@ -267,4 +265,4 @@ def _method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., An
 
 for _name, _op in OP_OF_METHOD.items():
     if _name != "gather_single":  # which gloo has not
-        setattr(SimulatedGroup, _name, _method(_op, _name, _SIDES[_op]))
+        setattr(SimulatedGroup, _name, _make_method(_op, _name, _SIDES[_op]))

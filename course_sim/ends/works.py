@@ -21,7 +21,7 @@ from course_lib.collectives import collective
 from course_lib.overlap import shared_memory
 from course_sim import tensor_memory as memory
 from course_sim.ends.future import Future
-from course_sim.ends.poison import Buffers, intact
+from course_sim.ends.poison import Buffers, is_intact
 from course_sim.exchange.combine import Passed, Tensors
 from course_sim.isolation import compat
 from course_sim.records import call_site
@@ -39,8 +39,8 @@ class _MessageWork:
     def __init__(
         self, call: Any, patience: Any, buffer: torch.Tensor, buffers: Buffers, held: bytes | None
     ) -> None:
-        """``patience`` is how long wait() waits where nobody says; ``held`` is what the buffer has
-        to hold until then, None where nobody can have written to it.
+        """``patience`` is the timeout of a wait() that is given none; ``held`` is what the buffer
+        has to hold until then, or None if nobody can have written to it.
         """
         self.call = call
         self.patience = patience
@@ -70,7 +70,7 @@ class _MessageWork:
     def deliver(self) -> None:
         """The rank's buffer is its own again; it is what it has to be."""
         assert self._buffer is not None
-        if not intact(self._buffer, self._held):
+        if not is_intact(self._buffer, self._held):
             self._accuse(self._buffer.data_ptr())
         self._buffer = self._held = None
 
@@ -129,33 +129,26 @@ class RecvWork(_MessageWork):
 
 
 class CollectiveWork(dist.Work):
-    """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does; of
-    ours nothing keeps the Work, and it keeps no more of the call's memory once that is over.
+    """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does, and
+    no other memory once the call is over. Nothing of ours keeps the Work itself.
     """
-
-    __slots__ = (
-        *("_buffers", "_earlier", "_open", "_outputs", "_places", "_poisons", "_watched"),
-        *("call", "patience"),
-    )
 
     def __init__(
         self, channel: Any, rank: Any, patience: Any, passed: Passed, under_way: dict[Any, None]
     ) -> None:
         """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
-        buffers are the call's until ``wait``. ``under_way`` are the group's calls that are not
-        over: a barrier, on gloo as on NCCL, is behind all of them.
+        buffers belong to the call until ``wait``. ``under_way`` holds the group's calls that are
+        not over, for which a barrier waits: see Note [A barrier is behind all].
         """
         super().__init__()
         kind = collective(passed.op)
         self.patience = patience
         self._buffers = rank.buffers
-        ins, outs = passed.ins, passed.outs
-        self._outputs = outs
-        reads = ins
-        places = outs
+        reads = passed.ins
+        places = self._outputs = outs = passed.outs
         if kind.memory == "as it lies":  # whatever the order of dimensions
-            reads = list(map(memory.as_it_lies, ins))
-            places = list(map(memory.as_it_lies, outs))
+            reads = list(map(memory.contiguous_view, reads))
+            places = list(map(memory.contiguous_view, places))
         # what is only combined may be sent as it is if nobody can change it before all have called
         keep = passed.reduce_op is not None and not passed.async_op
         given = reads if keep else [t.detach().clone() for t in reads]
@@ -164,11 +157,11 @@ class CollectiveWork(dist.Work):
         gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
         if watched and kind.writes_what_it_reads and outs and not gives:
             poisoned, watched = places, False  # nobody reads what it was
-        elif watched and not _meet(reads, places):
+        elif watched and not _share_storage(reads, places):
             poisoned = places
         passed = passed._replace(
             given=given,
-            dense=_lies_dense(passed),
+            dense=_is_dense(passed),
             shared=shared_memory(outs, kind.writes_what_it_reads) if kind.fills_a_list else "",
             poisoned=len(poisoned),
         )
@@ -178,7 +171,7 @@ class CollectiveWork(dist.Work):
         self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
         self._poisons = list(map(rank.buffers.put, poisoned))
-        self._earlier = list(under_way) if passed.op == "barrier" else []
+        self._earlier = list(under_way) if kind.ends_earlier else []
         self._open = under_way
         if passed.async_op and outs:
             under_way[self] = None
@@ -213,9 +206,9 @@ class CollectiveWork(dist.Work):
         return self._outputs
 
     def get_future(self) -> torch.futures.Future:
-        """A future of the outputs. What the user's own code asks for waits when it is waited
-        for. DDP's reducer, and who asks on its behalf, waits in C++, where the baton cannot be
-        handed on: it gets the values at once, and its clock pays after backward.
+        """A future of the outputs. A user's future blocks in ``wait()``. DDP's reducer waits in
+        C++, where the baton cannot be handed on: it gets the values at once, and the time is
+        charged after backward.
         """
         if call_site().direct and not compat.in_comm_hook():
             return Future(self)
@@ -234,7 +227,7 @@ class CollectiveWork(dist.Work):
             compat.outside_of_modes(self._put_into_place, self._places)
 
     def _put_into_place(self, places: Tensors) -> None:
-        if not all(map(intact, places, self._poisons)):
+        if not all(map(is_intact, places, self._poisons)):
             self.call.accuse("written_into", self.call.number)
         if not all(memory.same(*pair) for pair in self._watched):
             self.call.accuse("written_before_wait", self.call.number)
@@ -252,23 +245,21 @@ class CollectiveWork(dist.Work):
 
 
 class WorkWithoutFuture(CollectiveWork):
-    """Of a call for which gloo has none."""
-
-    __slots__ = ()
+    """The Work of a call for which gloo has no future."""
 
     def get_future(self) -> torch.futures.Future:
         raise RuntimeError("gloo's reduce_scatter has no future: call wait() on the Work")
 
 
-def _meet(ins: Tensors, outs: Tensors) -> bool:
+def _share_storage(ins: Tensors, outs: Tensors) -> bool:
     """Whether something of both lies in one storage."""
     owned = {t.untyped_storage().data_ptr() for t in outs}
     return any(t.untyped_storage().data_ptr() in owned for t in ins)
 
 
-def _lies_dense(passed: Passed) -> bool:
+def _is_dense(passed: Passed) -> bool:
     """Whether all elements of what a call touches lie side by side, in the order that it needs."""
     lying: Iterable[torch.Tensor] = passed.outs
     if collective(passed.op).memory != "in order":
-        lying = map(memory.as_it_lies, (*passed.ins, *passed.outs))
+        lying = map(memory.contiguous_view, (*passed.ins, *passed.outs))
     return all(t.is_sparse or t.is_contiguous() for t in lying)

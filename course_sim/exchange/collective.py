@@ -23,11 +23,11 @@ from course_lib.errors import Mismatch
 from course_lib.trace import Event
 from course_sim import costs
 from course_sim import tensor_memory as memory
+from course_sim.agenda import Agenda
 from course_sim.exchange.combine import Passed, Tensors, combine, refuse, splits
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
-from course_sim.records import Site, history, op_of
-from course_sim.scheduler import Scheduler
+from course_sim.records import Site, history, make_op
 
 
 class Part(Call):
@@ -49,7 +49,7 @@ class Part(Call):
         self.calls.join(self)
 
     @property
-    def met(self) -> Collection[Part]:
+    def counterparts(self) -> Collection[Part]:
         return self.meeting.parts.values()
 
     @property
@@ -58,7 +58,7 @@ class Part(Call):
 
     @property
     def on(self) -> tuple[int, ...]:
-        joined = {part.me for part in self.met if part.posted}
+        joined = {part.me for part in self.counterparts if part.posted}
         return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
 
     def poll(self) -> bool:
@@ -67,19 +67,22 @@ class Part(Call):
         return self.meeting.end is not None and self.meeting.end <= self.rank.scheduler.now
 
     def wait(self, timeout: Any = None) -> None:
-        """Whoever gives up a monitored barrier closes, on gloo, the connections of all in it."""
+        """Wait; a rank that gives up a monitored barrier lets all others in it fail, as on gloo,
+        where it closes their connections.
+        """
         try:
             super().wait(timeout)
         except RuntimeError:
-            self.meeting.broken = broken = self.record.op.op == "monitored_barrier"
-            for rank in [part.rank for part in self.met if broken and part.rank.waits is part]:
-                rank.scheduler.wake(rank, rank.scheduler.now)
+            self.meeting.broken = self.record.op.op == "monitored_barrier"
+            for part in self.counterparts if self.meeting.broken else ():
+                if part.rank.waits is part:
+                    part.rank.scheduler.wake(part.rank, part.rank.scheduler.now)
             raise
         if self.meeting.broken:
             raise RuntimeError("in monitoredBarrier: Connection closed by peer, who gave it up")
 
     def wait_until_all_called(self) -> float:
-        """Waits no longer than that; returns when the values would be there."""
+        """Wait until all ranks have called; returns the time at which the call ends."""
         self.record.waited = True
         scheduler = self.rank.scheduler
         scheduler.check(self.rank)
@@ -102,10 +105,8 @@ class Part(Call):
 class Meeting:
     """The k-th call of a group, as far as its ranks have come."""
 
-    __slots__ = ("broken", "complete", "eager", "end", "joined", "parts")
-
     def __init__(self) -> None:
-        self.parts: dict[int, Part] = {}  # of who has called, in whatever order, until the end
+        self.parts: dict[int, Part] = {}  # of the ranks that have called, until the end
         # whether all have called, and the values are there; whether a rank has given it up
         self.complete = self.broken = False
         self.end: float | None = None  # when everybody is done; None until all have called
@@ -114,7 +115,7 @@ class Meeting:
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Of a sparse tensor what it would take if it were none: ranks may fill it differently."""
+    """A tensor's bytes. A sparse one counts as a dense one, as ranks may fill it differently."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -125,7 +126,7 @@ class Collectives:
         """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
         see groups.py.
         """
-        self.scheduler: Scheduler = groups.scheduler
+        self.agenda: Agenda = groups.scheduler  # see Note [Two agendas] in ahead.py
         self.fabric: Fabric = groups.fabric
         self.name = name
         self.members = members
@@ -136,15 +137,14 @@ class Collectives:
 
     def issue(self, rank: Rank, passed: Passed, group: str | None = None) -> Part:
         """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
-        self.scheduler.check(rank)
+        scheduler = rank.scheduler
+        scheduler.check(rank)
         me, n = self.members[rank.number], len(self.ranks)
-        name = passed.op
-        ins = passed.ins
-        outs = passed.outs
-        first = passed.first
+        name, first = passed.op, passed.first
+        ins, outs = passed.ins, passed.outs
         kind = collective(name)
         in_splits, out_splits = splits(passed, n)
-        op = op_of(
+        op = make_op(
             name,
             rank.number,
             None if passed.root < 0 else self.ranks[passed.root],
@@ -160,18 +160,18 @@ class Collectives:
             out_splits=out_splits,
             within=passed.site.within,
         )
-        refuse(passed, me, n, self.scheduler.backend)
+        refuse(passed, me, n, scheduler.backend)
         if kind.memory and not passed.dense:
-            self.scheduler.fail(mismatch.strided(op))
+            scheduler.fail(mismatch.strided(op))
         if passed.shared:
-            self.scheduler.fail(mismatch.outputs_shared(op, passed.shared))
+            scheduler.fail(mismatch.outputs_shared(op, passed.shared))
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
         part = Part(self, meeting, rank, op, passed.site, me)
         for other in meeting.parts.values():
             if mismatch.between(other.record.op, op):
-                self.scheduler.fail(self._mismatch(other.record.op, op))
+                scheduler.fail(self._explain_mismatch(other, part))
             break  # the others are like the first
         meeting.parts[me] = part
         if op.in_splits is not None:
@@ -184,49 +184,50 @@ class Collectives:
         if len(meeting.parts) == n:
             del self._meetings[number]
             self._combine(meeting)
-        self.scheduler.post(part)
+        scheduler.post(part)
         return part
 
-    def _mismatch(self, theirs: Event, op: Event) -> Mismatch:
+    def _explain_mismatch(self, theirs: Part, part: Part) -> Mismatch:
         """The error for two calls that met and do not fit."""
-        error = mismatch.between(theirs, op, self._history(op))
+        error = mismatch.between(theirs.record.op, part.record.op, self._history(part))
         assert error is not None
         return error
 
-    def _history(self, op: Event) -> History:
+    def _history(self, part: Part) -> History:
         """How ranks came to this call, the last of its rank's."""
-        records = [rank.records for rank in self.scheduler.ranks]
+        op = part.record.op
+        records = [rank.records for rank in part.rank.scheduler.ranks]
         members = self.ranks if op.group == self.name else range(len(records))
         before = history(records, members, op.group)
         return before._replace(at=len(before.calls[op.rank]) - 1)
 
     def _compare_splits(self, part: Part) -> None:
-        """With every rank that has called: each two have a number of elements of their own."""
+        """Raise if this rank and one that has called already disagree on what they move."""
         op, me = part.record.op, part.me
-        for other in part.met:
+        for other in part.counterparts:
             theirs = other.record.op
             their = other.me
             if not op.in_splits or not op.out_splits or not theirs.in_splits:
                 continue
             fits = op.out_splits[their] == theirs.in_splits[me]
             if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(op))
-                self.scheduler.fail(error or mismatch.strided(op))
+                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
+                part.rank.scheduler.fail(error or mismatch.strided(op))
 
     def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""
-        meeting, scheduler = part.meeting, self.scheduler
-        part.posted, part.record.issued = True, scheduler.now
+        meeting, agenda = part.meeting, self.agenda
+        part.posted, part.record.issued = True, agenda.now
         meeting.joined += 1
         if meeting.joined < len(self.ranks):
             return
-        meeting.end = self._end(part.record.op, meeting)
+        meeting.end = self._find_end(part.record.op, meeting)
         parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more
         for other in parts.values():
-            scheduler.over(other, meeting.end, other.me in meeting.eager)
+            agenda.set_end(other, meeting.end, other.me in meeting.eager)
 
     def _combine(self, meeting: Meeting) -> None:
-        """Of the thread that calls last nothing may show: what it is in (modes, a graph)."""
+        """Compute all values, outside of the graph that the last rank to call may be building."""
         parts = [meeting.parts[r] for r in range(len(self.ranks))]
         op = parts[0].record.op
         with torch.no_grad():
@@ -238,20 +239,21 @@ class Collectives:
     def _root(self, op: Event) -> int:
         return 0 if op.peer is None else self.ranks.index(op.peer)
 
-    def _end(self, op: Event, meeting: Meeting) -> float:
+    def _find_end(self, op: Event, meeting: Meeting) -> float:
+        """When the call ends, now that all have joined; the wires of all are busy until then."""
         nbytes = max(part.record.op.nbytes for part in meeting.parts.values())
         issued = (part.record.issued for part in meeting.parts.values())
         start = max(*issued, *(self.wires[r] for r in self.ranks))
         if self.fabric.network.collectives == "messages":
-            end = self._last_message(op.op, nbytes, self._root(op), start)
+            end = self._play_messages(op.op, nbytes, self._root(op), start)
         else:
-            alpha, beta = self.fabric.between(self.ranks)
+            alpha, beta = self.fabric.cost_between(self.ranks)
             end = start + costs.textbook_seconds(op.op, len(self.ranks), nbytes, alpha, beta)
         for r in self.ranks:
             self.wires[r] = end
         return end
 
-    def _last_message(self, op: str, nbytes: int, root: int, start: float) -> float:
+    def _play_messages(self, op: str, nbytes: int, root: int, start: float) -> float:
         """When the last of the algorithm's messages is in, sent over the links step by step."""
         clocks = [start] * len(self.ranks)
         for step in costs.messages(op, len(self.ranks), nbytes, root):

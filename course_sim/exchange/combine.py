@@ -22,8 +22,8 @@ Tensors = list[torch.Tensor]
 
 
 class Passed(NamedTuple):
-    """What a rank passes into a call, as far as its exchange has to know: of tensors, dtype and
-    shape, but for those that are ``given``.
+    """What a rank passes into a call, as far as its exchange has to know. Only the contents of the
+    ``given`` tensors matter; of the others it looks at dtype and shape.
     """
 
     op: str
@@ -66,13 +66,11 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
 
 
 def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
-    """Raise where the backend raises: for a dtype, a reduce op, or tensors that differ on one rank,
-    but for calls that take blocks of uneven lengths on this backend.
+    """Raise where the backend raises: for a dtype, a reduce op, or tensors that differ on one rank.
+    Some calls take blocks of uneven lengths on some backends.
     """
-    op = passed.op
-    ins = passed.ins
-    outs = passed.outs
-    reduce_op = passed.reduce_op
+    op, reduce_op = passed.op, passed.reduce_op
+    ins, outs = passed.ins, passed.outs
     for tensor in (ins or outs)[:1]:
         known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
         as_complex = reduce_op in _OF_COMPLEX or op == "broadcast"

@@ -18,7 +18,7 @@ from course_sim.exchange.mail import Mail
 from course_sim.isolation import compat
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
-from course_sim.records import Site, call_site, op_of
+from course_sim.records import Site, call_site, make_op
 from course_sim.scheduler import Scheduler
 
 
@@ -72,8 +72,8 @@ class Groups:
         rank.worlds += 1
         return self.join(rank, "0", range(len(self.scheduler.ranks)))
 
-    def formed_for(self, rank: Rank) -> bool:
-        """Whether the rank's default group is the one that was there before its function began."""
+    def has_default_group(self, rank: Rank) -> bool:
+        """Whether the rank's default group is the one that was ready when its function began."""
         return self.init and rank.worlds == 1
 
     def form_again(self, rank: Rank, backend: str) -> Channel:
@@ -118,8 +118,9 @@ class Groups:
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
+        """Raise if this rank's next group is not the one that others have made as theirs."""
         made = self._made[self._next[rank.number]()]
-        op = op_of(name, rank.number, None, name_of(rank, "0"), None, site)
+        op = make_op(name, rank.number, None, name_of(rank, "0"), None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
         for theirs, other in made.values():
@@ -128,15 +129,15 @@ class Groups:
                 self.scheduler.fail(mismatch.pair(other, op, "group", *lists))
         made[rank.number] = (ranks, op)
 
-    def cause(self, call: Call) -> Call:
+    def find_cause(self, call: Call) -> Call:
         """What a rank that waits for this call waits for in the end."""
         return call
 
-    def advice(self, parked: list[Rank]) -> str:
-        """What to tell ranks that wait for one another, if there is more to say than usual."""
+    def advise(self, parked: list[Rank]) -> str:
+        """A sentence more for the error of ranks that wait for one another, or nothing."""
         return ""
 
-    def unfinished(self) -> CourseError | None:
+    def find_unfinished(self) -> CourseError | None:
         """The error if some ranks made a group that others never made."""
         for made in self._made.values():
             others = [r.number for r in self.scheduler.ranks if r.number not in made]

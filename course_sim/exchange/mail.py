@@ -24,15 +24,15 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from course_lib.diagnosis import mismatch
 from course_lib.errors import CourseError
 from course_lib.trace import Event
+from course_sim.agenda import Agenda
 from course_sim.network import Fabric
 from course_sim.rank import Call, Rank
-from course_sim.records import Site, op_of
-from course_sim.scheduler import Scheduler
+from course_sim.records import Site, make_op
 
 Key = tuple[int, int, int]
 
@@ -43,42 +43,40 @@ class Message(Call):
     __slots__ = ("data", "key", "mail", "partner")
 
     def __init__(self, mail: Mail, rank: Rank, op: Event, site: Site, key: Key) -> None:
-        self.rank, self.record = rank, rank.record(op, site)  # in line: it is quicker
-        self.number = len(rank.records)
-        self.posted = False
-        self.work = None
+        super().__init__(rank, op, site)
         self.mail, self.key = mail, key
         self.data: bytes | None = None
         self.partner: Any = None  # the other side, once both have called
 
     @property
     def on(self) -> tuple[int, ...]:
+        """The peer, or everybody else for a recv from any source."""
         op = self.record.op
         if op.peer is not None:
             return (op.peer,)
         return tuple(r for r in self.mail.ranks if r != self.rank.number)
 
     @property
-    def met(self) -> Sequence[Message]:
+    def counterparts(self) -> Sequence[Message]:
         return () if self.partner is None else (self.partner,)
 
 
 class Send(Message):
     __slots__ = ("delivered", "order", "there")
 
-    order: int  # of the sends of all ranks, in which they take the links
+    order: int  # in which the sends of all ranks take the links
     there: float  # from when on a recv from any source may take it
     delivered: float | None  # when the last byte is in, once that is known
     ready = True
 
     def post(self) -> None:
         """There is a message for a recv."""
-        mail, scheduler = self.mail, self.mail.scheduler
-        self.delivered, self.order = None, scheduler.next_order()
-        self.there = scheduler.now + mail.fabric.late(self.record.op.nbytes)
+        mail, agenda = self.mail, self.mail.agenda
+        self.delivered, self.order = None, agenda.next_order()
+        self.there = agenda.now + mail.fabric.draw_lateness(self.record.op.nbytes)
         if mail.buffered:
             self.set_off()
-        self.posted, self.record.issued = True, scheduler.now
+        self.posted, self.record.issued = True, agenda.now
         if self.partner is not None:
             if self.partner.posted:
                 mail.begin(self)
@@ -86,16 +84,17 @@ class Send(Message):
             mail.serve(self.key[0], self.key[2])
 
     def set_off(self) -> None:
+        """Put the message on the links."""
         mail, op = self.mail, self.record.op
         drawn = self.partner is not None and self.partner.key[1] < 0
-        left, self.there = mail.fabric.send(mail.scheduler, op, self.arrived, drawn)
-        mail.scheduler.over(self, left)
+        left, self.there = mail.fabric.send(mail.agenda, op, self.set_arrival, drawn)
+        mail.agenda.set_end(self, left)
 
-    def arrived(self, at: float) -> None:
+    def set_arrival(self, at: float) -> None:
         """The network knows at what time the last byte is in."""
         self.delivered = at
         if self.partner is not None and self.partner.posted:
-            self.mail.scheduler.over(self.partner, at)
+            self.mail.agenda.set_end(self.partner, at)
 
 
 class Recv(Message):
@@ -108,7 +107,7 @@ class Recv(Message):
     def post(self) -> None:
         """From now on there is a place for a message."""
         mail = self.mail
-        self.posted, self.record.issued = True, mail.scheduler.now
+        self.posted, self.record.issued = True, mail.agenda.now
         if self.partner is not None and self.partner.posted:
             mail.begin(self.partner)
         if self.key[1] < 0:
@@ -121,7 +120,7 @@ class Recv(Message):
 
     @property
     def source(self) -> int:
-        """Whom it came from, by group rank."""
+        """The group rank that it came from."""
         assert self.record.op.peer is not None
         return self.mail.ranks.index(self.record.op.peer)
 
@@ -133,7 +132,7 @@ class Mail:
         """``groups`` has what is one for all groups, ``members`` the ranks' numbers in this one:
         see groups.py.
         """
-        self.scheduler: Scheduler = groups.scheduler
+        self.agenda: Agenda = groups.scheduler  # see Note [Two agendas] in ahead.py
         self.fabric: Fabric = groups.fabric
         self.name, self.buffered = name, groups.buffered
         self.members, self.ranks = members, tuple(members)
@@ -143,42 +142,38 @@ class Mail:
         self._looks: dict[tuple[int, int], float] = {}  # when serve() is called next
         self._ops: dict[Any, tuple[Event, Key]] = {}  # of all calls so far
 
-    def send(
-        self, rank: Rank, like: torch.Tensor, data: bytes, dst: int, tag: int, site: Site
-    ) -> Send:
+    def send(self, rank: Rank, like: Tensor, data: bytes, dst: int, tag: int, site: Site) -> Send:
         """Send bytes to group rank ``dst``; of ``like``, only dtype and shape are looked at."""
-        op, key = self._op("send", rank, dst, like, tag, site)
+        op, key = self._describe("send", rank, dst, like, tag, site)
         call = Send(self, rank, op, site, key)
         call.data = data
         if rank.poisoned and not site.carries:
             rank.show(data)
         self.sends[key].append(call)
         self._meet(key)
-        self.scheduler.post(call)
+        rank.scheduler.post(call)
         return call
 
-    def recv(self, rank: Rank, like: torch.Tensor, src: int, tag: int, site: Site) -> Recv:
+    def recv(self, rank: Rank, like: Tensor, src: int, tag: int, site: Site) -> Recv:
         """Receive from group rank ``src``, or from anybody where it is −1."""
-        op, key = self._op("recv", rank, src, like, tag, site)
+        op, key = self._describe("recv", rank, src, like, tag, site)
         call = Recv(self, rank, op, site, key)
         if not call.record.waited:
             rank.poisoned.append(call.record)
         if src < 0:
-            self.scheduler.read_clock()  # who comes first is a matter of time
+            rank.scheduler.read_clock()  # who comes first is a matter of time
             self.anys[key[0], tag].append(call)
         else:
             self.recvs[key].append(call)
             self._meet(key)
-        self.scheduler.post(call)
+        rank.scheduler.post(call)
         return call
 
-    def _op(
-        self, kind: str, rank: Rank, peer: int, like: torch.Tensor, tag: int, site: Site
+    def _describe(
+        self, kind: str, rank: Rank, peer: int, like: Tensor, tag: int, site: Site
     ) -> tuple[Event, Key]:
-        """What is written down of this call, one for all that are alike; and its key."""
-        scheduler = self.scheduler
-        if scheduler.running is not rank or scheduler.error is not None:  # in line: it is quicker
-            scheduler.check(rank)
+        """The op of this call, one for all calls that are alike, and its key."""
+        rank.scheduler.check(rank)
         alike = site, rank.number, kind, peer, tag, like.dtype, like.shape
         known = self._ops.get(alike)
         if known is not None:
@@ -191,7 +186,7 @@ class Mail:
                 f"rank {rank.number} cannot {kind} to or from itself: "
                 "there is no such connection, copy"
             )
-        op = op_of(
+        op = make_op(
             kind,
             rank.number,
             None if peer < 0 else self.ranks[peer],
@@ -218,8 +213,8 @@ class Mail:
         op = recv.record.op
         if op.peer is None:
             recv.record.op = op = replace(op, peer=send.record.op.rank)
-        if error := self.misfit(send.record.op, op):
-            self.scheduler.fail(error)
+        if error := self.find_misfit(send.record.op, op):
+            self.agenda.fail(error)
         send.partner = recv
         recv.partner = send
         recv.data = send.data
@@ -227,8 +222,8 @@ class Mail:
         if send.posted and recv.posted:
             self.begin(send)
 
-    def misfit(self, send: Event, recv: Event) -> CourseError | None:
-        """The error if the one is not what the other expects."""
+    def find_misfit(self, send: Event, recv: Event) -> CourseError | None:
+        """The error if the recv does not expect what is sent; None if it does."""
         if send.nbytes == recv.nbytes and send.dtype == recv.dtype:  # in line: it is quicker
             return None
         return mismatch.between(send, recv)
@@ -236,31 +231,32 @@ class Mail:
     def begin(self, send: Send) -> None:
         """Both sides have been posted."""
         recv = send.partner
-        recv.partner = None  # two that know each other would live until they are searched for
+        recv.partner = None  # break the reference cycle, so that both are freed at once
         if not self.buffered:
-            self.scheduler.at_last(send.order, send.set_off)
+            self.agenda.schedule_last(send.order, send.set_off)
         elif send.delivered is not None:
-            self.scheduler.over(recv, max(send.delivered, self.scheduler.now))
+            self.agenda.set_end(recv, max(send.delivered, self.agenda.now))
 
     def serve(self, dst: int, tag: int) -> None:
         """Let recvs from any source take what is there, and look again when more is."""
         anys = self.anys[dst, tag]
         looks = self._looks
-        now = self.scheduler.now
+        now = self.agenda.now
         if looks.get((dst, tag), inf) <= now:
             del looks[dst, tag]
-        while anys and (coming := self._coming(dst, tag)):
-            first = min(coming, key=lambda send: (send.there, self.scheduler.tie()))
+        while anys and (coming := self._first_sends(dst, tag)):
+            first = min(coming, key=lambda send: (send.there, self.agenda.draw_tie()))
             if first.there > now:
                 if first.there < looks.get((dst, tag), inf):
                     looks[dst, tag] = first.there
-                    self.scheduler.at(first.there, lambda: self.serve(dst, tag))
+                    self.agenda.schedule(first.there, lambda: self.serve(dst, tag))
                 return
             self.sends[first.key].popleft()
             self._match(first, anys.popleft())
-            for send in self._coming(dst, tag):  # those that were kept for it
+            for send in self._first_sends(dst, tag):  # those that were kept for it
                 self._meet(send.key)
 
-    def _coming(self, dst: int, tag: int) -> list[Send]:
+    def _first_sends(self, dst: int, tag: int) -> list[Send]:
+        """The first send from each source that nobody has received yet."""
         queues = (self.sends.get((dst, src, tag)) for src in range(len(self.ranks)))
         return [queue[0] for queue in queues if queue]

@@ -52,6 +52,7 @@ class NcclScheduler(Scheduler):
         super().__init__(*args)
         for rank in self.ranks:
             rank.gpu = Gpu(rank)
+            rank.has_gpu = True
 
     def post(self, call: Call) -> None:
         op, gpu = call.record.op, call.rank.gpu
@@ -62,15 +63,15 @@ class NcclScheduler(Scheduler):
         else:
             gpu.give(op.group, [call])
 
-    def over(self, call: Call, at: float, at_once: bool = False) -> None:
+    def set_end(self, call: Call, at: float, at_once: bool = False) -> None:
         """The thread goes on now that the end is known; its clock has never stood."""
         rank, op = call.rank, call.record.op
         if op.op in MAKE_GROUPS:
-            return super().over(call, at)
+            return super().set_end(call, at)
         call.record.completed = at
         if rank.waits is call:
             self.wake(rank, rank.clock)
-        return rank.gpu.lanes[op.group].over(call, at)
+        return rank.gpu.lanes[op.group].set_end(call, at)
 
     def wait_for(self, call: Call, timeout: Any = None) -> None:
         rank, record = call.rank, call.record
@@ -98,22 +99,24 @@ class NcclScheduler(Scheduler):
 
 
 class NcclMail(Mail):
-    def _op(self, *call: Any) -> tuple[Event, Key]:
-        op, (to, other, _) = super()._op(*call)
+    def _describe(self, *call: Any) -> tuple[Event, Key]:
+        op, (to, other, _) = super()._describe(*call)
         if other < 0:
-            self.scheduler.fail(mismatch.no_source(op))
+            self.agenda.fail(mismatch.no_source(op))
         return op, (to, other, 0)
 
-    def misfit(self, send: Event, recv: Event) -> CourseError | None:
+    def find_misfit(self, send: Event, recv: Event) -> CourseError | None:
         if send.tag != recv.tag:
             return mismatch.pair(send, recv, "tag on NCCL", send.tag, recv.tag)
-        return super().misfit(send, recv)
+        return super().find_misfit(send, recv)
 
     def begin(self, send: Send) -> None:
-        """Whoever is posted last need not be the later one: threads run ahead of streams."""
+        """Begin at the later of both times. The side that was posted last need not be the later
+        one, as threads run ahead of streams.
+        """
         both = max(send.record.issued, send.partner.record.issued)
-        if both > self.scheduler.now:
-            self.scheduler.at(both, lambda: self.begin(send))
+        if both > self.agenda.now:
+            self.agenda.schedule(both, lambda: self.begin(send))
         else:
             super().begin(send)
 
@@ -136,15 +139,15 @@ class NcclGroup(SimulatedGroup):
         return Batch([call.work for call in calls])
 
     def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
-        return self._in_order([tensor], super()._send, tensor, *more)
+        return self._make_in_order([tensor], super()._send, tensor, *more)
 
     def _recv(self, tensor: torch.Tensor, *more: Any) -> Any:
-        return self._in_order([tensor], super()._recv, tensor, *more)
+        return self._make_in_order([tensor], super()._recv, tensor, *more)
 
     def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
-        return self._in_order([*ins, *outs], super()._issue, op, ins, outs, *opts, **more)
+        return self._make_in_order([*ins, *outs], super()._issue, op, ins, outs, *opts, **more)
 
-    def _in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
+    def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """A call after those before it; its lane knows the Work, and so its memory."""
         if lane := self._rank.gpu.lanes.get(self._channel.name):
             lane.finish_before(tensors)
@@ -155,8 +158,6 @@ class NcclGroup(SimulatedGroup):
 
 class Batch(torch.distributed.Work):
     """The calls of a batch are waited for as one."""
-
-    __slots__ = ("_works",)
 
     def __init__(self, works: list[Any]) -> None:
         super().__init__()
@@ -175,15 +176,15 @@ class Batch(torch.distributed.Work):
 class NcclGroups(Groups):
     mail = NcclMail
 
-    def cause(self, call: Call) -> Call:
-        """What a rank waits for in the end: the call before it on its communicator."""
-        lane = _lane(call)
+    def find_cause(self, call: Call) -> Call:
+        """What a rank waits for in the end: the call that its communicator is at."""
+        lane = _lane_of(call)
         return lane.under_way[0] if lane and call not in lane.under_way else call
 
-    def unfinished(self) -> CourseError | None:
-        return super().unfinished() or self._crossed()
+    def find_unfinished(self) -> CourseError | None:
+        return super().find_unfinished() or self._find_crossed()
 
-    def _crossed(self) -> Deadlock | None:
+    def _find_crossed(self) -> Deadlock | None:
         """The error if two ranks use two groups in different order: each group's kernels may hold
         what the other's need to start, and then both wait for ever.
         """
@@ -195,15 +196,15 @@ class NcclGroups(Groups):
                 for a, b in zip(kernels[0], row, strict=False):
                     if a.group != b.group:
                         where = lines.among(members, (one, other))
-                        waits = [_wait_for(a, b, where), _wait_for(b, a, where)]
+                        waits = [_make_wait(a, b, where), _make_wait(b, a, where)]
                         return deadlock.from_waits(waits, (), len(ranks), _CROSSED)
         return None
 
-    def advice(self, parked: list[Rank]) -> str:
-        """Where a call's counterpart is there and stands behind another one: that is why."""
+    def advise(self, parked: list[Rank]) -> str:
+        """If a call's counterpart was made but stands behind another call, that is why: say so."""
         for rank in parked:
-            for other in self.cause(rank.waits).met if rank.waits else ():
-                lane = None if other.posted else _lane(other)
+            for other in self.find_cause(rank.waits).counterparts if rank.waits else ():
+                lane = None if other.posted else _lane_of(other)
                 if lane is None or not lane.under_way:
                     continue
                 first = lane.under_way[0]
@@ -220,14 +221,14 @@ class NcclGroups(Groups):
 
 
 def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:
-    """What a rank asks its GPU for in these groups, but for messages."""
+    """The collectives in these groups that a rank asks its GPU for."""
     ops = [record.op for record in rank.records if record.op.group in groups]
     return [op for op in ops if op.is_collective and op.op not in MAKE_GROUPS]
 
 
-def _wait_for(a: Event, b: Event, where: Mapping[str, str]) -> Wait:
+def _make_wait(a: Event, b: Event, where: Mapping[str, str]) -> Wait:
     return Wait(a.rank, lines.call_text(a) + where[a.group], a.line, (b.rank,), a.group)
 
 
-def _lane(call: Call) -> Lane | None:
+def _lane_of(call: Call) -> Lane | None:
     return call.rank.gpu.lanes.get(call.record.op.group)

@@ -37,10 +37,10 @@ class Moment:
     at = 0.0
 
     def query(self) -> bool:
-        return self.at <= mine().scheduler.read_clock()
+        return self.at <= my_gpu().scheduler.read_clock()
 
     def synchronize(self) -> None:
-        mine().stand_still_until(self.at)
+        my_gpu().stand_still_until(self.at)
 
 
 class Stream(Moment):
@@ -51,7 +51,7 @@ class Stream(Moment):
     name = "compute"
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        streams = mine().streams
+        streams = my_gpu().streams
         self.name = f"side {len(streams)}"
         streams.append(self)
 
@@ -77,10 +77,10 @@ class Event(Moment):
         self._timing = enable_timing
 
     def record(self, stream: Stream | None = None) -> None:
-        self.at = mine().reached(stream)
+        self.at = my_gpu().next_start(stream)
 
     def wait(self, stream: Stream | None = None) -> None:
-        (stream or mine().current).wait_event(self)
+        (stream or my_gpu().current).wait_event(self)
 
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this mark to the other one."""
@@ -92,15 +92,24 @@ class Event(Moment):
 
 
 class Lane:
-    """One rank's end of a communicator: what it is given begins when all before it is over, in
-    whichever stream that is.
+    """One rank's end of a communicator: the queue of its calls. Each call starts when those before
+    it have ended, whichever stream it runs in.
+
+    Note [The order of a communicator]. A call goes through Lane in four steps, and nccl.py relies
+    on each: ``NcclScheduler.post`` gives it to the GPU, which ``put``s it into the lane;
+    ``_begin_next`` posts it, at its own time, when nothing is under way; ``NcclScheduler.set_end``
+    learns when it ends and frees the lane for the next; and a Work's ``wait`` delivers its values
+    and those of all calls before it, since whoever waits for the last has waited for all. As long
+    as a call is in ``unwaited``, ``call.work`` is its Work, so that the lane can deliver in the
+    Work's place. If the order is lost, tests/simulated/test_streams.py fails in
+    test_one_communicator_keeps_the_order_of_its_calls_and_gloo_does_not.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._line: deque[tuple[float, list[Call]]] = deque()
         self.under_way: list[Call] = []  # begun, and their end is not known
-        # Whose values are not in place, in the order of the calls, and whether the rank goes on.
+        # Calls in order whose values are not in place yet, and whether the rank goes on meanwhile.
         self.unwaited: dict[Call, bool] = {}
         self.last: Any = None
         self._free = 0.0
@@ -109,16 +118,16 @@ class Lane:
         """Calls that begin together, not before ``ready``."""
         self._line.append((ready, calls))
         self.last = calls[-1]
-        self._go_on()
+        self._begin_next()
 
-    def over(self, call: Call, at: float) -> None:
+    def set_end(self, call: Call, at: float) -> None:
         """It is known when a call that is under way is over."""
         self.under_way.remove(call)
         self._free = max(self._free, at)
-        self._go_on()
+        self._begin_next()
 
     def deliver_before(self, call: Call) -> None:
-        """Who waits for a call has waited for those before it, as they have run in order."""
+        """Deliver the calls before this one, too: calls run in order, so all of them are over."""
         while call in self.unwaited:
             earlier = next(iter(self.unwaited))
             del self.unwaited[earlier]
@@ -127,8 +136,8 @@ class Lane:
                 _deliver(earlier)
 
     def finish_before(self, tensors: Tensors) -> None:
-        """A call is about to use these tensors. What earlier ones do with them is done by then:
-        the thread goes on once their values are there.
+        """A call is about to use these tensors: let earlier calls be done with them, as they will
+        be when this one runs. The thread waits for their values.
         """
         wanted = list(map(stretch, tensors)) if any(self.unwaited.values()) else []
         for call, goes_on in list(self.unwaited.items()):
@@ -139,7 +148,7 @@ class Lane:
                     self._scheduler.park(call.rank, call)
                 _deliver(call)
 
-    def _go_on(self) -> None:
+    def _begin_next(self) -> None:
         if self.under_way or not self._line:
             return
         ready, batch = self._line.popleft()
@@ -149,7 +158,7 @@ class Lane:
             for call in batch:
                 call.post()
 
-        self._scheduler.at(max(ready, self._free), begin)
+        self._scheduler.schedule(max(ready, self._free), begin)
 
 
 def _deliver(call: Call) -> None:
@@ -170,13 +179,13 @@ class Gpu:
         self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
 
-    def reached(self, stream: Stream | None = None) -> float:
-        """When a stream would begin what it were given now."""
+    def next_start(self, stream: Stream | None = None) -> float:
+        """When a stream would begin what it is given now."""
         return max((stream or self.current).at, self.scheduler.now)
 
     def run(self, seconds: float) -> float:
         """Give the current stream work; returns when it will have done it."""
-        self.current.at = end = self.reached() + seconds
+        self.current.at = end = self.next_start() + seconds
         self.stand_still_until(self.scheduler.now + LAUNCH)
         return end
 
@@ -191,7 +200,7 @@ class Gpu:
             call.record.called = self.scheduler.now
             call.record.stream = self.current.name if in_current else "communicator"
             lane.unwaited[call] = not in_current
-        lane.put(self.reached(), batch)
+        lane.put(self.next_start(), batch)
         self.stand_still_until(self.scheduler.now + LAUNCH)
 
     def stand_still_until(self, at: float) -> None:
@@ -216,7 +225,8 @@ class Gpu:
         self.stand_still_until(max(stream.at for stream in self.streams))
 
 
-def mine() -> Gpu:
+def my_gpu() -> Gpu:
+    """The GPU of the rank whose thread is asking."""
     rank = current()
     assert rank is not None
     return rank.gpu
@@ -231,8 +241,8 @@ _LOOKS = (
 
 
 @contextmanager
-def _on(stream: Stream | None) -> Iterator[None]:
-    gpu = mine()
+def _use_stream(stream: Stream | None) -> Iterator[None]:
+    gpu = my_gpu()
     before, gpu.current = gpu.current, stream or gpu.current
     try:
         yield
@@ -240,7 +250,7 @@ def _on(stream: Stream | None) -> Iterator[None]:
         gpu.current = before
 
 
-def _looks(original: Any) -> Any:
+def _wait_before_look(original: Any) -> Any:
     """A look at a tensor's values, which are on the GPU: the host waits for the current stream.
     A library's looks do not count: what it keeps on the CPU, as optimizers their step, cannot be
     told apart here from what it keeps on a GPU.
@@ -256,7 +266,7 @@ def _looks(original: Any) -> Any:
     return look
 
 
-def _class(ours: type) -> Replace:
+def _replace_class(ours: type) -> Replace:
     """A class that makes ours in a rank's thread, and what it stands for elsewhere. It stays a
     class: torch asks ``isinstance(x, torch.cuda.Event)``.
     """
@@ -276,9 +286,9 @@ def places() -> list[Place]:
     out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
     for module in (torch.cuda, torch.cpu):
         out += [
-            (module, "Stream", _class(Stream)),
-            (module, "Event", _class(Event)),
-            (module, "stream", for_ranks(lambda rank, stream: _on(stream))),
+            (module, "Stream", _replace_class(Stream)),
+            (module, "Event", _replace_class(Event)),
+            (module, "stream", for_ranks(lambda rank, stream: _use_stream(stream))),
             (module, "current_stream", for_ranks(lambda rank, device=None: rank.gpu.current)),
             (module, "synchronize", synchronize),
         ]
@@ -286,5 +296,5 @@ def places() -> list[Place]:
         (torch.cuda, "default_stream", for_ranks(lambda rank, device=None: rank.gpu.compute)),
         (torch.cuda, "set_device", for_ranks(lambda rank, device: None)),
     ]
-    out += [(torch.Tensor, name, _looks) for name in _LOOKS.split()]
-    return [*out, (torch, "equal", _looks)]
+    out += [(torch.Tensor, name, _wait_before_look) for name in _LOOKS.split()]
+    return [*out, (torch, "equal", _wait_before_look)]

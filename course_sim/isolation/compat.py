@@ -6,9 +6,9 @@ torch keeps one world of process groups per process. Ranks that are threads need
         └── replaced by _Worlds, a threading.local: each thread sees its own attributes
     torch._C …_set_thread_isolation_mode        the same for C++'s registry of groups
 
-``missing()`` says in one line what this torch lacks. Nothing else in the simulator touches a name
-that begins with an underscore and is not ours, but for private.py, where it replaces one.
-tests/simulated/test_compat.py says what broke.
+``missing()`` says in one line what this torch lacks. No other module touches a name that begins
+with an underscore and is not ours, except for private.py, where it replaces one. If torch moves a
+name, tests/simulated/test_compat.py says which.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from traceback import walk_stack
 from typing import Any
 
 import cloudpickle.cloudpickle as by_value
@@ -134,11 +135,9 @@ CALL_FILES = {c10d.__file__, c10d_logger.__file__}
 
 def in_comm_hook() -> bool:
     """Whether DDP's reducer has called a communication hook, and the caller is at work for it."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
+    for frame, _ in walk_stack(sys._getframe(1)):
         if any(isinstance(value, dist.GradBucket) for value in frame.f_locals.values()):
             return True
-        frame = frame.f_back
     return False
 
 
@@ -152,7 +151,9 @@ def after_backward(callback: Callable[[], None]) -> bool:
 
 
 def store() -> dist.Store:
-    """A store that nobody else has, for what asks a group for one: to wait for others is vain."""
+    """A store of its own for whatever asks a group for one. Nobody else writes to it, so its
+    timeout is short.
+    """
     made = dist.HashStore()
     made.set_timeout(timedelta(milliseconds=10))
     return made
@@ -160,8 +161,8 @@ def store() -> dist.Store:
 
 # ---- modes of the rank's own --------------------------------------------------------------------
 
-# How many modes the calling thread is in: what we do with tensors would be seen there, as nothing
-# is that a backend does in C++. Only function modes see that somebody asks for an address.
+# How many modes the calling thread is in. They would see what we do with tensors, while they see
+# nothing of a backend in C++. Only function modes see that somebody asks for an address.
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack
 function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
@@ -199,16 +200,12 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 
 
-def as_callers(error: BaseException | None) -> None:
+def recast_as_callers(error: BaseException | None) -> None:
     """Make an exception one of the caller's class, where a rank has imported that for itself."""
     while error is not None:
         kind = type(error)
         known = getattr(sys.modules.get(kind.__module__), kind.__qualname__, kind)
-        if (
-            known is not kind
-            and isinstance(known, type)
-            and known.__basicsize__ == kind.__basicsize__
-        ):
+        if known is not kind and getattr(known, "__basicsize__", 0) == kind.__basicsize__:
             error.__class__ = known
         error = error.__cause__
 
@@ -273,16 +270,13 @@ def shared_generators() -> list[tuple[Any, dict[str, str], type]]:
     """
     import numpy
 
-    def bound_to(module: Any, owner: Any) -> dict[str, str]:
-        names = (n for n in dir(module) if getattr(getattr(module, n), "__self__", None) is owner)
-        return {name: name for name in names}
+    def methods(module: Any, kind: type) -> dict[str, str]:
+        both = (name for name in dir(module) if callable(getattr(kind, name, None)))
+        return {name: name for name in both if not name.startswith("_")}
 
-    plain = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
+    of_numpy = methods(numpy.random, numpy.random.RandomState)
+    of_numpy |= {"ranf": "random_sample", "sample": "random_sample"}
     return [
-        (random, bound_to(random, random._inst), random.Random),
-        (
-            numpy.random,
-            plain | bound_to(numpy.random, numpy.random.mtrand._rand),
-            numpy.random.RandomState,
-        ),
+        (random, methods(random, random.Random), random.Random),
+        (numpy.random, of_numpy, numpy.random.RandomState),
     ]

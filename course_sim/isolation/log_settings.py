@@ -18,8 +18,8 @@ _OWN = {
 }
 
 
-def _begin(owner: Any, name: str) -> Any:
-    """What a rank finds."""
+def _first_value(owner: Any, name: str) -> Any:
+    """What a rank finds when it first looks at an attribute of a logger."""
     value = vars(owner)[name]
     if name == "_cache":
         return {}
@@ -51,7 +51,7 @@ class _RanksOwn:
             return vars(owner)[self._name]
         key = id(owner), self._name
         if key not in rank.logging:
-            rank.logging[key] = _begin(owner, self._name)
+            rank.logging[key] = _first_value(owner, self._name)
         return rank.logging[key]
 
     def __set__(self, owner: Any, value: Any) -> None:

@@ -103,7 +103,7 @@ class Modules(importlib.abc.MetaPathFinder):
         if (rank := current()) is None:
             return None
         if name not in self._specs:
-            self._specs[name] = self._find(name, path)
+            self._specs[name] = self._find_users_spec(name, path)
         spec = self._specs[name]
         if spec is None:
             return None if rank.importing else self._packages.find_spec(rank, name, path)
@@ -114,7 +114,7 @@ class Modules(importlib.abc.MetaPathFinder):
         new.has_location = spec.has_location
         return new if spec.has_location else spec
 
-    def _find(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    def _find_users_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path)
         if not _is_users(spec) and name in self.callers:  # not where it was, or found otherwise
             spec = self.callers[name].__spec__

@@ -1,17 +1,18 @@
 """What installed packages keep of a rank, in modules and classes: each rank has its own.
 
-A package is imported once for all ranks, and some keep in it what a process is: accelerate in a
-dictionary of a class, Lightning in an attribute of a function, others in a global. Packages whose
-source knows torch.distributed or RANK are looked through before an execution, and after it:
+A package is imported once for all ranks, and some packages keep in it what a process is: accelerate
+in a dictionary of a class, Lightning in an attribute of a function, others in a global. Packages
+whose source knows torch.distributed or RANK are looked through before an execution and after it:
 
     a place        a module, class, function or object, whose attributes may be bound anew;
                    a dict, list, set or deque, whose items may change; a cache that asks for ranks
-    has changed    its content is a rank's own: the program is executed once more, and from then on
+    its content    the attributes or items that it has
+    has changed    the content is a rank's own: the program is executed once more, and from then on
                    each rank's content is put there when the baton changes hands
 
-So nothing is swapped for packages that keep nothing, and no package is imported again. What they
-define (classes, functions, modules) is no content: of a package that is imported bit by bit, or
-keeps a registry of its classes, one rank would otherwise lose what another one has imported.
+So nothing is swapped for packages that keep nothing, and no package is imported again. What a
+package defines (classes, functions, modules) is no content: of a package that is imported bit by
+bit, or keeps a registry of its classes, one rank would otherwise lose what another has imported.
 """
 
 from __future__ import annotations
@@ -21,34 +22,37 @@ import importlib.abc
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from functools import _lru_cache_wrapper, cache
+from functools import _lru_cache_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
 from operator import is_
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 from course_lib.user_code import is_user_code
 from course_lib.versions import PACKAGES
 from course_sim.rank import Rank, current
 
-# torch has been taken care of; of the others it is known that they ask nobody
+# torch is dealt with elsewhere (private.py, compat.py); the others are known not to ask for ranks
 _NOT_ASKED = {"torch", "numpy", "sympy", "mpmath", "scipy", "matplotlib"}
 _NOT_ASKED |= {*PACKAGES, *sys.stdlib_module_names}
-_MARKS = (b"torch.distributed", b'RANK"', b"RANK'")
+_MARKS = (b"torch.distributed", b'RANK"', b"RANK'")  # a source with one of them knows ranks
 _ASKS = {"get_rank", "get_node_local_rank", "environ", "getenv", "new_group"}
 _DICTS = (dict, defaultdict, OrderedDict)
-_ITEMS = (*_DICTS, list, set, deque)
+_LISTS = (list, set, deque)
 _PASSING = {"__warningregistry__", "__signature__"}  # names that Python itself binds
 _BUILTINS = vars(builtins)
+
+# These live as long as the process: what one execution has learned, the next one uses.
 _known: set[str] = set()  # modules whose source has been read, or need not be
 _know_ranks: set[str] = set()  # packages
-_own: dict[int, tuple[Any, set[str]]] = {}  # what executions have changed: a place, and its names
+_held: dict[int, tuple[Any, Any]] = {}  # by its id, every place and what it held
+_own: dict[int, set[str]] = {}  # by the place's id, the names that executions have changed
 asked_early: dict[str, str] = {}  # packages that ranks have imported and that asked for the rank
 
 
 class Environ(dict):
-    """What lies behind a rank's ``os.environ``, and knows who asks for the rank."""
+    """The mapping behind a rank's ``os.environ``; it notes who asks for the rank."""
 
     def __getitem__(self, key: bytes) -> bytes:
         if key in (b"RANK", b"LOCAL_RANK"):
@@ -57,7 +61,9 @@ class Environ(dict):
 
 
 def note_question() -> None:
-    """Somebody asks for the rank: a package that is being imported keeps what only one is told."""
+    """Somebody asks for the rank. A package that does so while a rank imports it keeps the answer,
+    which is that rank's alone.
+    """
     if (rank := current()) and rank.importing:
         asked_early[rank.importing] = (
             "which asks for the rank while it is imported: import it before you call simulate()"
@@ -68,8 +74,8 @@ def _package(name: Any) -> str:
     return str(name).partition(".")[0]
 
 
-def look_for_packages() -> list[ModuleType]:
-    """The modules that have been imported since the last time, of packages that know ranks."""
+def _find_new_modules() -> list[ModuleType]:
+    """The modules that were imported since the last time, of packages that know ranks."""
     new: Iterable[str] = sys.modules.keys() - _known
     for name in new:
         _known.add(name)
@@ -79,30 +85,22 @@ def look_for_packages() -> list[ModuleType]:
             source = Path(file).read_bytes()
             if any(mark in source for mark in _MARKS):
                 _know_ranks.add(_package(name))
-                _holds_places.cache_clear()
-                new = list(sys.modules)
+                new = list(sys.modules)  # some of the package may have been passed over
     modules = (sys.modules.get(name) for name in new if _package(name) in _know_ranks)
     return [module for module in modules if isinstance(module, ModuleType)]
 
 
-@cache
-def _holds_places(kind: type) -> bool:
-    """Whether objects of a class are places."""
-    if issubclass(kind, (ModuleType, type, FunctionType)) or kind is _lru_cache_wrapper:
-        return False  # that depends on where they are from
-    return kind in (*_ITEMS, SimpleNamespace) or (
-        _package(kind.__module__) in _know_ranks and "__dict__" in dir(kind)
-    )
-
-
 def _is_place(value: Any) -> bool:
-    if value is _BUILTINS:  # every module has it among its globals, and it is nobody's
+    """Whether a value that was found in a place is a place itself. Modules are found otherwise."""
+    if isinstance(value, ModuleType):
         return False
     if isinstance(value, FunctionType):  # one package may leave a note on another one's
         return _package(value.__module__) not in _NOT_ASKED
-    if isinstance(value, (type, _lru_cache_wrapper)):
-        return _package(value.__module__) in _know_ranks
-    return _holds_places(type(value))  # type: ignore[arg-type]
+    kind = type(value)
+    if kind in (*_DICTS, *_LISTS, SimpleNamespace):
+        return value is not _BUILTINS  # every module has it among its globals
+    maker = value if isinstance(value, (type, _lru_cache_wrapper)) else kind
+    return _package(maker.__module__) in _know_ranks and bool(kind.__dictoffset__)
 
 
 def _is_defined(value: Any) -> bool:
@@ -112,25 +110,23 @@ def _is_defined(value: Any) -> bool:
 
 
 def _content(place: Any) -> Any:
-    """What a place holds now: by name, or a list. Of a cache nobody can see more than how much."""
+    """A copy of what a place holds now: a list, or a dict by name. A cache shows no more than how
+    many answers it has.
+    """
     if isinstance(place, _lru_cache_wrapper):
         asks = not _ASKS.isdisjoint(place.__wrapped__.__code__.co_names)
         return {"answers": asks and place.cache_info().currsize}
-    if type(place) in _ITEMS:
-        return place
-    return vars(place)
-
-
-def _copy(content: Any) -> Any:
-    return list(content) if isinstance(content, (list, set, deque)) else dict(content)
+    if type(place) in _LISTS:
+        return list(place)
+    return dict(place if type(place) in _DICTS else vars(place))
 
 
 def _values(content: Any) -> Any:
-    return list(content if isinstance(content, (list, set, deque)) else content.values())
+    return content if isinstance(content, list) else list(content.values())
 
 
-def _changes(before: Any, now: Any) -> set[str]:
-    """The names of what differs; "" for items that have no names."""
+def _find_changes(before: Any, now: Any) -> set[str]:
+    """The names of what differs between two contents; "" for items that have no names."""
     if len(before) == len(now) and all(map(is_, _values(before), _values(now))):
         return set()
     if isinstance(before, list):
@@ -143,10 +139,10 @@ def _changes(before: Any, now: Any) -> set[str]:
 
 
 def _put(place: Any, names: set[str], content: Any) -> None:
-    """Let a place hold what a rank has put there; what is defined meanwhile, all have."""
+    """Let a place hold a rank's content under these names, and what was defined meanwhile."""
     if isinstance(place, _lru_cache_wrapper):
         place.cache_clear()
-    elif isinstance(place, (list, set, deque)):
+    elif type(place) in _LISTS:
         known = set(map(id, content))
         content += [value for value in filter(_is_defined, place) if id(value) not in known]
         place.clear()
@@ -174,26 +170,32 @@ class Loader(importlib.abc.Loader):
         return getattr(self._loader, name)
 
 
+def _walk(left: list[Any]) -> None:
+    """Note what these places hold, and what the places in them hold."""
+    while left:
+        place = left.pop()
+        if id(place) not in _held:
+            content = _content(place)
+            _held[id(place)] = place, content
+            left += filter(_is_place, _values(content))
+
+
 class Packages:
     """Beside an execution: what packages hold is swapped with the baton."""
-
-    _held: ClassVar[dict[int, tuple[Any, Any]]] = {}  # every place by number, and what it held
-    _bare: ClassVar[dict[int, FunctionType]] = {}  # without attributes yet
 
     def __init__(self, caller: Rank) -> None:
         self._caller = caller
         self.changed = False  # whether something has, and was not swapped: all of it is wrong
-        self._walk([*look_for_packages(), *self._bare.values()])
-        for number, (place, before) in list(self._held.items()):
-            if number not in _own and _changes(before, _content(place)):
-                self._walk([place], again=True)
-
-    def look(self) -> None:
-        """Look through what has been imported."""
-        self._walk(look_for_packages())
+        _walk(_find_new_modules())
+        for number, (place, before) in list(_held.items()):
+            if number not in _own and _find_changes(before, _content(place)):
+                del _held[number]
+                _walk([place])
 
     def find_spec(self, rank: Rank, name: str, path: Any) -> ModuleSpec | None:
-        """How a rank imports an installed module for all ranks: what is in it then, is nobody's."""
+        """How a rank imports an installed module, for all ranks. What the module holds right after
+        that is nobody's own.
+        """
         spec = PathFinder.find_spec(name, path)
         if spec is None or not (spec.origin or "").endswith(".py"):
             return None
@@ -205,38 +207,25 @@ class Packages:
                 loader.exec_module(module)
             finally:
                 rank.importing = ""
-                self.look()
+                _walk(_find_new_modules())
 
         spec.loader = Loader(loader, run)
         return spec
 
-    def _walk(self, left: list[Any], again: bool = False) -> None:
-        while left:
-            place = left.pop()
-            if isinstance(place, FunctionType) and not place.__dict__:
-                self._bare[id(place)] = place
-            elif again or id(place) not in self._held:
-                content = _copy(_content(place))
-                self._held[id(place)] = place, content
-                left += filter(_is_place, _values(content))
-            again = False
-
     def swap(self, leaving: Rank, following: Rank) -> None:
-        """What the one has put there out, what the other one has in."""
+        """Keep the content that the one leaves, and put the other one's in its place."""
         if not _own:
             return
-        leaving.packages = {n: _copy(_content(place)) for n, (place, _) in _own.items()}
-        for number, (place, names) in _own.items():
+        leaving.packages = {number: _content(_held[number][0]) for number in _own}
+        for number, names in _own.items():
             kept = following.packages if number in following.packages else self._caller.packages
-            _put(place, names, kept[number])
+            _put(_held[number][0], names, kept[number])
 
     def restore(self) -> None:
-        """Let packages hold what they held before, and know what has to be swapped."""
-        given: Any = {n: (place, {}) for n, place in self._bare.items() if place.__dict__}
-        for number, (place, before) in (given | self._held).items():
-            names = _changes(before, _content(place))
-            known = _own.get(number, (place, set()))[1]
-            if names - known:
+        """Let packages hold what they held before, and learn what has to be swapped."""
+        for number, (place, before) in _held.items():
+            names = _find_changes(before, _content(place))
+            if names.difference(_own.get(number, ())):
                 self.changed = True
-                _own[number] = place, names | known
-                _put(place, names, before)
+                _own[number] = names.union(_own.get(number, ()))
+                _put(place, _own[number], before)

@@ -7,13 +7,19 @@
     what installed ones keep        swapped, where it changes: see packages.py
     os.environ                      the mapping behind it is swapped
     torch's settings, the folder    swapped: default dtype, determinism, …: see compat.SETTINGS
-    time                            sleep spends, and the clocks show, virtual time, but for dates
+    time                            sleep spends, and the clocks show, virtual time; dates are real
     logging                         levels and handlers of its own: see log_settings.py
     sys.stdout, sys.stderr          written to the rank's own pages
     processes, threads, CUDA        refused; signals and a keyboard, too
 
-All of it is put in place when a simulation starts and taken back when it ends. Threads that are
-no ranks see the originals throughout.
+Note [Replaced in the live kernel]. All of it is put in place when a simulation starts and taken
+back when it ends, in the process of the notebook itself, whose other threads go on meanwhile: the
+kernel's heartbeat, a progress bar, a timer. So each replacement asks ``current()`` whether a rank's
+thread calls, and is the original for all others. A row for a class or a constant, which cannot ask,
+has to be right for everybody. What the simulator itself needs of clocks and threads it has bound
+before (``_start`` in scheduler.py, ``_perf_counter`` here), or uses in threads that are no ranks.
+tests/simulated/test_privacy.py says what breaks: a thread that is no rank, the state afterwards,
+and every clock; test_rules.py compares the signatures.
 """
 
 from __future__ import annotations
@@ -57,7 +63,7 @@ MOST_OUTPUT = 100_000  # characters shown of one rank
 
 
 class Privacy:
-    """Swaps what is private when the baton changes hands, and puts all back at the end."""
+    """Swaps what is private when the baton changes hands, and puts everything back at the end."""
 
     def __init__(
         self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
@@ -121,7 +127,7 @@ class Privacy:
 
     def output(self) -> str:
         """What all ranks printed, rank by rank, each line with its [rank]."""
-        return "".join(_shown(rank) for rank in self._ranks)
+        return "".join(_show_output(rank) for rank in self._ranks)
 
 
 # ---- what is replaced --------------------------------------------------------------------------
@@ -146,13 +152,16 @@ def for_ranks(replacement: Callable[..., Any]) -> Replace:
 
 
 def _refuse(what: str) -> Callable[..., Any]:
+    """A function that raises in a rank: "a simulated rank" followed by ``what``."""
+
     def refuse(rank: Rank, /, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"a simulated rank {what}")
 
     return refuse
 
 
-def always(answer: Any) -> Callable[..., Any]:
+def _answer(answer: Any) -> Callable[..., Any]:
+    """A function that always has this answer for a rank."""
     return lambda rank, /, *_, **__: answer
 
 
@@ -172,16 +181,25 @@ def _sleep(rank: Rank, seconds: float) -> None:
 
 def _set_handler(rank: Rank, signalnum: int, handler: Any) -> Any:
     """A handler may be set, as for a job that is about to be stopped; nobody sends a signal."""
-    before, rank.handlers[signalnum] = _handler(rank, signalnum), handler
+    before, rank.handlers[signalnum] = _get_handler(rank, signalnum), handler
     return before
 
 
-def _handler(rank: Rank, signalnum: int) -> Any:
+def _get_handler(rank: Rank, signalnum: int) -> Any:
     return rank.handlers.get(signalnum, signal.SIG_DFL)
 
 
-def _meeting_place(rank: Rank, /, *_: Any, **__: Any) -> Any:
-    """Who has no store of their own has nothing to look up in ours: the world is there."""
+_init_process_group = dist.init_process_group
+
+
+def _init(rank: Rank, /, *args: Any, **kwargs: Any) -> None:
+    if rank.groups.has_default_group(rank) and dist.is_initialized():
+        raise ValueError(rendezvous.already_formed_text("simulate()"))
+    _init_process_group(*args, **kwargs)
+
+
+def _make_store(rank: Rank, /, *_: Any, **__: Any) -> Any:
+    """The group already exists; a dummy store is enough."""
     return compat.store()
 
 
@@ -190,7 +208,7 @@ def _form_group(
 ) -> Any:
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
     channel = rank.groups.form_again(rank, str(backend))
-    group = rank.end_of("0", channel, how.get("timeout"))
+    group = rank.make_end("0", channel, how.get("timeout"))
     compat.add_group(group, {r: r for r in range(size)})
     return group, found
 
@@ -201,8 +219,9 @@ _NO_SIGNAL = _refuse("gets and sends no signals: use run(), where ranks are proc
 _NO_CUDA = _refuse(
     "has no GPU: use course_lib.device(), which is the CPU here, or run(backend='nccl')"
 )
-Rows = list[tuple[Any, str, Callable[..., Any]]]  # of whom, which names, what they do in a rank
-CONFINED: Rows = [  # also in a rank that is a process of its own, where an answer is graded
+_NO_RPC = _refuse("has no RPC: use run(), where ranks are processes")
+Rows = list[tuple[Any, str, Callable[..., Any]]]  # owner, names, what these do in a rank
+CONFINED: Rows = [  # these hold in a graded answer, too, which is a process of its own
     (time, "sleep", _sleep),
     (time, "time monotonic perf_counter process_time thread_time clock_gettime", _clock),
     (time, "time_ns monotonic_ns perf_counter_ns process_time_ns thread_time_ns", _clock_ns),
@@ -218,28 +237,26 @@ _IN_RANKS: Rows = [
     (signal, _SIGNALS, _NO_SIGNAL),
     (os, "kill killpg", _NO_SIGNAL),
     (signal, "signal", _set_handler),
-    (signal, "getsignal", _handler),
+    (signal, "getsignal", _get_handler),
     (builtins, "input", lambda *_, **__: no_keyboard()),
     (sys, "breakpointhook", lambda *_, **__: no_keyboard()),
     (importlib.import_module("pdb"), "set_trace", lambda *_, **__: no_keyboard()),
-    # os.environ tells C of what is set in it, whose environment is one for all ranks
-    (os, "putenv unsetenv", always(None)),
+    # os.environ passes on to C what is set in it; C has one environment for all ranks
+    (os, "putenv unsetenv", _answer(None)),
     (torch.multiprocessing, "spawn start_processes", lambda _, fn=None, *__, **___: no_spawn(fn)),
     # a script that asks for a GPU is told what it would be told on a machine without
-    (torch.cuda, "is_available", always(False)),
-    (torch.cuda, "device_count", always(0)),
+    (torch.cuda, "is_available", _answer(False)),
+    (torch.cuda, "device_count", _answer(0)),
     (torch.cuda, "_lazy_init", _NO_CUDA),
-    (torch.accelerator, "is_available", always(False)),
-    (torch.accelerator, "device_count", always(0)),
-    (torch.accelerator, "current_accelerator", always(None)),
-    (
-        torch.distributed.rpc,
-        "init_rpc",
-        _refuse("has no RPC: use run(), where ranks are processes"),
-    ),
-    (dist, "TCPStore", store.tcp),
-    (dist, "FileStore", store.file),
-    (*rendezvous.CREATE_STORE, _meeting_place),
+    (torch.accelerator, "is_available", _answer(False)),
+    (torch.accelerator, "device_count", _answer(0)),
+    (torch.accelerator, "current_accelerator", _answer(None)),
+    (torch.distributed.rpc, "init_rpc", _NO_RPC),
+    (dist, "TCPStore", store.make_tcp_store),
+    (dist, "FileStore", store.make_file_store),
+    (dist, "init_process_group", _init),
+    (compat.c10d, "init_process_group", _init),
+    (*rendezvous.CREATE_STORE, _make_store),
     (*compat.MAKE_GROUP, _form_group),
 ]
 
@@ -264,30 +281,17 @@ def _places() -> list[Place]:
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,
-        (dist, "init_process_group", _init),
-        (compat.c10d, "init_process_group", _init),
-        (timeit.Timer, "__init__", _timer),
+        (timeit.Timer, "__init__", _replace_timer_init),
         (sys, "argv", lambda _: arguments()),
         (sys, "stdout", _Pages),
         (sys, "stderr", _Pages),
     ]
 
 
-def _init(original: Any) -> Any:
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        rank = current()
-        if rank is not None and rank.groups.formed_for(rank) and dist.is_initialized():
-            raise ValueError(rendezvous.already_formed_text("simulate()"))
-        original(*args, **kwargs)
-
-    return init_process_group
-
-
 _perf_counter = time.perf_counter
 
 
-def _timer(original: Any) -> Any:
+def _replace_timer_init(original: Any) -> Any:
     """``timeit`` and torch's benchmarks have bound their clock when they were imported."""
 
     @functools.wraps(original)
@@ -314,9 +318,7 @@ class _Pages(io.TextIOBase):
 
     def write(self, text: str) -> int:
         rank = current()
-        if rank is None:
-            return self._original.write(text)
-        return rank.pages.write(text)
+        return (self._original if rank is None else rank.pages).write(text)
 
     def close(self) -> None:
         """The stream behind it stays as it is."""
@@ -332,7 +334,8 @@ class _Pages(io.TextIOBase):
         return getattr(self._original, name)
 
 
-def _shown(rank: Rank) -> str:
+def _show_output(rank: Rank) -> str:
+    """What one rank printed, its number before each line, up to a limit."""
     text = rank.pages.getvalue()
     lines = text[:MOST_OUTPUT].removesuffix("\n").split("\n") if text else []
     if len(text) > MOST_OUTPUT:

@@ -1,11 +1,11 @@
 """The stores of torch.distributed in simulated ranks: those that name one place share one.
 
-Whoever waits for a key looks again after a while, in virtual time.
+A rank that waits for a key looks again after a while, in virtual time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -32,7 +32,7 @@ class SharedStore(_Store):
         self.wait([key])
         return self._shared.get(key)
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         scheduler, seconds = self._rank.scheduler, self._seconds
         if timeout is not None:
             seconds = timeout.total_seconds()
@@ -44,22 +44,22 @@ class SharedStore(_Store):
             seconds, pause = seconds - pause, min(2 * pause, _LONGEST_PAUSE)
 
 
-def _at_once(name: str) -> Callable[..., Any]:
+def _forward(name: str) -> Callable[..., Any]:
     """A method that waits for nobody."""
     return lambda end, *args: getattr(end._shared, name)(*args)
 
 
 for _name in ("set", "add", "check", "compare_set", "delete_key", "num_keys"):
-    setattr(SharedStore, _name, _at_once(_name))
+    setattr(SharedStore, _name, _forward(_name))
 
 
 # ---- what stands in ranks for classes of torch.distributed ---------------------------------------
 
 
-def tcp(rank: Rank, host_name: str, port: int, *more: Any, **how: Any) -> SharedStore:
+def make_tcp_store(rank: Rank, host_name: str, port: int, *more: Any, **how: Any) -> SharedStore:
     """``more`` may be a world size, whether this is the host, and a timeout."""
     return SharedStore(rank, port, how.get("timeout", more[2] if len(more) > 2 else None))
 
 
-def file(rank: Rank, file_name: str, world_size: int = -1) -> SharedStore:
+def make_file_store(rank: Rank, file_name: str, world_size: int = -1) -> SharedStore:
     return SharedStore(rank, file_name, None)

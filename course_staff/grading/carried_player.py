@@ -24,7 +24,7 @@ from course_check.checking import verdict_on
 from course_check.exercise import Exercise, Play
 from course_check.harness.answer import Answer
 from course_check.namespace import CellText, Namespace, namespace
-from course_check.play import Broken, make, note_result, simulator_works
+from course_check.play import Broken, Player, make_play, note_result
 from course_check.verdict import Verdict
 from course_exercises.catalogue import find
 from course_lib import CourseError, Hang, RankDied, Run, simulate
@@ -42,13 +42,12 @@ HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 
 @dataclass
-class CarriedPlayer:
-    """Plays cases in processes elsewhere; ``check``'s own ``play.py`` does so in a simulator."""
+class CarriedPlayer(Player):
+    """Plays cases in processes elsewhere; ``check``'s own player does so in a simulator."""
 
     runner: Runner
     limits: Limits
     files: set[str]
-    simulator_works = staticmethod(simulator_works)
 
     def __post_init__(self) -> None:
         # Seconds are those of an idle machine. They are stretched by what others compute now: what
@@ -64,7 +63,7 @@ class CarriedPlayer:
         """Every case once, until one hangs or takes a rank along."""
         plays: list[Play] = []
         for number, case in enumerate(cases):
-            play = make(exercise, case)
+            play = make_play(exercise, case)
             plays.append(play)
             self._play(play, number % 5, exercise.ddp)
             if isinstance(play.error, RankDied | Hang | Broken):

@@ -1,9 +1,9 @@
-"""How a tensor lies on the ranks, and each stretch of the whole beside what the ranks have there.
+"""Finds how a tensor is cut over the ranks, and lays the whole beside what the ranks have of it.
 
-Where places are known (pieces.py), there is one cut. Else it is found by shapes: every known cut
-whose pieces have the shapes that are there. Several can fit: four ranks with one half each may
-hold halves 0, 1, 0, 1 or 0, 0, 1, 1. The plainest comes first, and whoever compares tries one
-after another.
+If the places of the pieces are known (pieces.py), there is one cut. If not, shapes have to tell:
+``guess_cuts`` gives every cut below whose pieces have the shapes that are there. Several can fit:
+four ranks with one half each may hold halves 0, 1, 0, 1 or 0, 0, 1, 1. The plainest comes first,
+and kinds.py tries one after another.
 
     whole on every rank          [ 0 1 2 3 ] [ 0 1 2 3 ]
     blocks along a dimension     [ 0 1 ] [ 2 3 ]      of any lengths, some of them 0
@@ -15,7 +15,7 @@ after another.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise, permutations, product
 from typing import NamedTuple
@@ -25,21 +25,21 @@ from torch import Tensor
 
 from course_tools.gradient_comparison.pieces import Piece, Place, Runs
 
-# Lengths of layers that stand in one tensor, in proportion: one layer; gate and up; query, key and
-# value; the same where 2, 4 or 8 queries share a key.
+# The lengths of layers that are fused in one tensor, in proportion: one layer; gate and up; query,
+# key and value; the same if 2, 4 or 8 queries share a key.
 FUSED = ((1,), (1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1))
-ENTRIES = 1 << 16  # in a tile, so that what is computed of one stays small
+ENTRIES = 1 << 16  # in a tile, at most: what is computed from one stays small
 
 
 class Cut(NamedTuple):
-    """The whole, flattened where the ranks have it flat, and by rank which part it should hold."""
+    """The whole (flattened if the ranks hold it flat), and by rank the part that it should hold."""
 
     whole: Tensor
     places: dict[int, Place]
 
 
 class Tile(NamedTuple):
-    """A stretch of the whole, from ``start`` on, and what the ranks that hold it have there."""
+    """A part of the whole that begins at ``start``, and what the ranks that hold it have there."""
 
     start: tuple[int, ...]
     want: Tensor
@@ -47,11 +47,12 @@ class Tile(NamedTuple):
 
 
 def shape_of(place: Place) -> tuple[int, ...]:
+    """The shape of a piece at this place."""
     return tuple(sum(end - start for start, end in runs) for runs in place)
 
 
-def known_cut(whole: Tensor, pieces: Mapping[int, Piece]) -> list[Cut]:
-    """The cut of pieces whose places are known; none where these are no places in ``whole``."""
+def cut_by_places(whole: Tensor, pieces: Mapping[int, Piece]) -> list[Cut]:
+    """Cut by the places of the pieces; no cut if one of them is no place in ``whole``."""
     places = {rank: piece.place for rank, piece in pieces.items() if piece.place is not None}
     if {*map(len, places.values())} == {1}:
         whole = whole.flatten()
@@ -64,18 +65,19 @@ def known_cut(whole: Tensor, pieces: Mapping[int, Piece]) -> list[Cut]:
     return [Cut(whole, places)]
 
 
-def cuts(whole: Tensor, tensors: Mapping[int, Tensor]) -> list[Cut]:
-    """Every known cut of ``whole`` into tensors of these shapes, by rank, the plainest first."""
+def guess_cuts(whole: Tensor, tensors: Mapping[int, Tensor]) -> list[Cut]:
+    """Guess how ``whole`` was cut into tensors of these shapes; the plainest guess comes first."""
     shapes = [t.shape for t in tensors.values()]
     found: dict[str, Cut] = {}
-    for from_whole, places in _all(whole, shapes) if shapes else ():
+    for from_whole, places in _try_cuts(whole, shapes) if shapes else ():
         if [*map(shape_of, places)] == shapes:
             cut = Cut(from_whole, dict(zip(tensors, places, strict=True)))
             found.setdefault(str(places), cut)
     return [*found.values()]
 
 
-def _all(whole: Tensor, shapes: list[torch.Size]) -> Iterator[tuple[Tensor, list[Place]]]:
+def _try_cuts(whole: Tensor, shapes: list[torch.Size]) -> Iterator[tuple[Tensor, list[Place]]]:
+    """Every way to cut ``whole`` for so many ranks; not all give the shapes that are wanted."""
     n, numels = len(shapes), [shape.numel() for shape in shapes]
     everything: Place = tuple(((0, length),) if length else () for length in whole.shape)
 
@@ -87,7 +89,7 @@ def _all(whole: Tensor, shapes: list[torch.Size]) -> Iterator[tuple[Tensor, list
         return
     if {*map(len, shapes)} == {whole.dim()}:
         for dim in range(whole.dim()):
-            for found in _blocks(whole.shape[dim], [shape[dim] for shape in shapes], FUSED):
+            for found in _deal(whole.shape[dim], [shape[dim] for shape in shapes], FUSED):
                 yield whole, [cut(dim, runs) for runs in found]
         for a, b in permutations(range(whole.dim()) if all(numels) else (), 2):
             rows, columns = (range(0, whole.shape[dim], shapes[0][dim]) for dim in (a, b))
@@ -99,12 +101,12 @@ def _all(whole: Tensor, shapes: list[torch.Size]) -> Iterator[tuple[Tensor, list
         missing = sum(numels) - flat.numel()
         if missing > 0 and {*numels} == {-(-flat.numel() // n)}:
             flat = torch.cat([flat, flat.new_zeros(missing)])
-        for found in _blocks(flat.numel(), numels, FUSED[:1]):
+        for found in _deal(flat.numel(), numels, FUSED[:1]):
             yield flat, [(runs,) for runs in found]
 
 
-def _blocks(total: int, sizes: list[int], fused: Sequence[Sequence[int]]) -> Iterator[list[Runs]]:
-    """Blocks of these sizes by rank, each of them on one rank or on equally many."""
+def _deal(total: int, sizes: list[int], fused: Sequence[Sequence[int]]) -> Iterator[list[Runs]]:
+    """Deal blocks of these sizes to the ranks: each block to one rank, or each to equally many."""
     n = len(sizes)
     for k in (k for k in range(n, 0, -1) if n % k == 0):
         dealt, side_by_side = [r % k for r in range(n)], [r * k // n for r in range(n)]
@@ -117,36 +119,38 @@ def _blocks(total: int, sizes: list[int], fused: Sequence[Sequence[int]]) -> Ite
                 yield [blocks[block] for block in order]
 
 
-def tiles(cut: Cut, got: Mapping[int, Tensor]) -> list[Tile]:
-    """All of the whole, in tiles; within one, every rank that has some of it has all of it."""
-    whole, numel = cut.whole, cut.whole.numel()
-    long = max(whole.shape, default=0)
-    rows = not long or numel <= ENTRIES * whole.shape[0]  # else the rows themselves are split
-    edges: list[list[int]] = []
-    own: list[dict[int, dict[int, int]]] = []  # by dimension and rank, its own index at an edge
-    for dim, length in enumerate(whole.shape):
-        split = dim == (0 if rows else whole.shape.index(long))
-        step = max(1, ENTRIES * length // numel) if split and numel else length
-        runs = {rank: cut.places[rank][dim] for rank in got}
-        ends = (edge for each in runs.values() for run in each for edge in run)
-        at = sorted({*range(0, length, step or 1), length, *ends})
-        edges.append(at)
-        own.append({})
-        for rank, each in runs.items():
-            begins = accumulate((end - start for start, end in each), initial=0)
-            own[-1][rank] = {
-                edge: begin + edge - start
-                for (start, end), begin in zip(each, begins, strict=False)
-                for edge in at[bisect_left(at, start) : bisect_left(at, end)]
-            }
+def cut_up(cut: Cut, got: Mapping[int, Tensor]) -> list[Tile]:
+    """Cut all of the whole into tiles. A rank that has some of a tile has all of it."""
+    edges = _edges_of_tiles(cut, got)
+    own = {rank: [*map(_own_indices, edges, cut.places[rank])] for rank in got}
     found = []
     for cell in product(*map(pairwise, edges)):
         held = {}
         for rank, t in got.items():
-            at = [own[dim][rank].get(start, -1) for dim, (start, _) in enumerate(cell)]
-            if -1 not in at:
-                lengths = (end - start for start, end in cell)
-                held[rank] = t[tuple(slice(a, a + n) for a, n in zip(at, lengths, strict=True))]
-        want = whole[tuple(slice(*run) for run in cell)]
+            at = [indices.get(run) for indices, run in zip(own[rank], cell, strict=True)]
+            if None not in at:
+                held[rank] = t[tuple(at)]
+        want = cut.whole[tuple(slice(*run) for run in cell)]
         found.append(Tile(tuple(start for start, _ in cell), want, held))
+    return found
+
+
+def _edges_of_tiles(cut: Cut, got: Mapping[int, Tensor]) -> list[list[int]]:
+    """By dimension, where tiles begin and end: where a rank's runs do, and after enough entries."""
+    edges: list[list[int]] = []
+    room = ENTRIES
+    for dim, length in reversed([*enumerate(cut.whole.shape)]):
+        ends = {edge for rank in got for run in cut.places[rank][dim] for edge in run}
+        edges.insert(0, sorted({*range(0, length, room), length, *ends}))
+        room = max(1, room // max(1, length))
+    return edges
+
+
+def _own_indices(edges: list[int], runs: Runs) -> dict[tuple[int, int], slice]:
+    """By pair of neighbouring edges, the slice of a rank's own tensor that lies between them."""
+    found, begin = {}, 0
+    for start, end in runs:
+        for a, b in pairwise(edges[bisect_left(edges, start) : bisect_right(edges, end)]):
+            found[a, b] = slice(begin + a - start, begin + b - start)
+        begin += end - start
     return found

@@ -1,36 +1,38 @@
-"""What the tensors on the ranks are to the pieces that they should be: a kind, and a sentence.
+"""Compares the tensors on the ranks with what they should be: finds a kind, and a sentence.
 
-Every function below knows one kind. It looks at the tensors in the light of one cut, and returns
-its sentence, or "" where it has nothing to say. The first that says something, wins.
+Every function in KINDS knows one kind. It is given the tensors and one cut, and returns its
+sentence, or "" if the kind does not hold. ``find_kind`` asks them in order; the first answer wins.
 
-Tensors may be large, so nothing here holds a copy of one: every question goes through the tiles of
+Tensors may be large, so nothing here copies a whole one: every question goes through the tiles of
 cuts.py, and stops at the first tile that answers it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
+from itertools import compress, groupby
 
 import torch
 from torch import Tensor
 
 from course_lib.diagnosis.lines import ranks_text
-from course_tools.gradient_comparison.cuts import Cut, Tile, shape_of, tiles
+from course_tools.gradient_comparison.cuts import Cut, Tile, cut_up, shape_of
 
 RIGHT, WRONG = "right", "wrong"
-NAMES = {0: (), 1: ("element",), 2: ("row", "column")}
+NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}  # by how many dimensions, and which
 Pairs = Callable[[], Iterable[tuple[Tensor, Tensor]]]  # what is there, what should be
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The tensors of one name beside the whole in the light of one cut, on ranks of ``n``.
+    """The tensors of one name, and what they should be if this cut is the one.
 
-    ``tolerance`` is the error that rounding explains, as a share of ``largest``, an entry.
-    ``mesh`` has the ranks' coordinates by mesh dimension, where they are known.
+    ``n`` is the number of all ranks; some may have no such tensor. ``tolerance`` is the error that
+    rounding explains, as a share of ``largest``, the whole's largest entry. ``mesh`` has the ranks'
+    coordinates by mesh dimension, if they are known.
     """
 
     got: dict[int, Tensor]
@@ -45,8 +47,8 @@ class Compared:
     def limit(self) -> float:
         return self.tolerance * self.largest
 
-    def lines(self, tile: Tile, over: str) -> list[list[int]]:
-        """A tile's holders, parted into those along a mesh dimension; all of them for ""."""
+    def line_up(self, tile: Tile, over: str) -> list[list[int]]:
+        """Line up the holders of a tile along the mesh dimension ``over``; for "", all in one."""
         others = [at for name, at in self.mesh.items() if over and name != over]
         found: dict[tuple[int, ...], list[int]] = {}
         for rank in tile.got:
@@ -54,30 +56,32 @@ class Compared:
         return [*found.values()]
 
     def sums(self, over: str) -> Pairs:
-        """For each tile, what the ranks of a line have together."""
+        """Pair the sum over each line of ranks with what a rank should hold, tile by tile."""
         return lambda: (
-            (reduce(torch.add, (wide(tile.got[rank]) for rank in line)), wide(tile.want))
+            (reduce(torch.add, (widen(tile.got[rank]) for rank in line)), widen(tile.want))
             for tile in self.tiles
-            for line in self.lines(tile, over)
+            for line in self.line_up(tile, over)
         )
 
     def each(self, *ranks: int) -> Pairs:
-        """One by one, what these ranks have, or all of them."""
+        """Pair what each of these ranks has (without any named, all) with what it should hold."""
         return lambda: (
-            (wide(got), wide(tile.want))
+            (widen(got), widen(tile.want))
             for tile in self.tiles
             for rank, got in tile.got.items()
             if rank in ranks or not ranks
         )
 
-    def near(self, pairs: Pairs, times: float = 1.0) -> bool:
+    def is_near(self, pairs: Pairs, times: float = 1.0) -> bool:
+        """Whether got = times · want, within rounding."""
         limit = self.limit * max(1.0, abs(times))
-        return all(size(torch.sub(got, want, alpha=times)) <= limit for got, want in pairs())
+        return all(peak(torch.sub(got, want, alpha=times)) <= limit for got, want in pairs())
 
-    def factor(self, pairs: Pairs) -> Fraction | float | None:
-        """c where got = c · want: the simplest fraction that rounding allows, else a number.
+    def solve(self, pairs: Pairs) -> Fraction | float | None:
+        """Solve got = c · want for c: the simplest fraction that rounding allows, else a number.
 
-        A single entry is always some number times another: there only a fraction counts.
+        None if there is no such c. One entry is always some number times another, so tensors of
+        three entries or fewer need a fraction.
         """
         square = common = largest = 0.0
         numel = 0
@@ -85,14 +89,14 @@ class Compared:
             flat = want.flatten()
             own = torch.vdot(flat, flat).real.item()
             both = torch.vdot(flat, got.flatten().to(flat.dtype)).real.item()
-            if size(want) > self.limit:
+            if peak(want) > self.limit:
                 c = both / own
-                if size(torch.sub(got, want, alpha=c)) > 4 * self.limit * max(1.0, abs(c)):
+                if peak(torch.sub(got, want, alpha=c)) > 4 * self.limit * max(1.0, abs(c)):
                     return None  # no need to look at the rest
             square, common = square + own, common + both
-            largest, numel = max(largest, size(want)), numel + want.numel()
+            largest, numel = max(largest, peak(want)), numel + want.numel()
         c = common / square if square else 0.0
-        if largest <= self.limit or not self.near(pairs, c):
+        if largest <= self.limit or not self.is_near(pairs, c):
             return None
         if abs(c) <= self.tolerance:
             return Fraction(0)
@@ -107,90 +111,87 @@ class Compared:
 
     @cached_property
     def shares(self) -> list[tuple[str, int, Fraction]]:
-        """What sums of copies are of what each should be, where that is the same for all: those
-        along a mesh dimension, and of all copies. With its name, and how many are summed."""
+        """The sums of copies that are a fraction of what each copy should be.
+
+        Copies are summed along each mesh dimension, and all together. For each sum that is: its
+        words, how many copies it has, and the fraction.
+        """
         found = []
         for over in [*self.mesh, ""]:
-            lines = [line for tile in self.tiles for line in self.lines(tile, over)]
-            # ranks of a mesh that this parameter's does not have lie at one place of it
+            lines = [line for tile in self.tiles for line in self.line_up(tile, over)]
+            # If two ranks of a line have the same coordinate, they do not lie along this dimension.
             at = self.mesh[over] if over else {rank: rank for rank in self.got}
             if any(len({at[rank] for rank in line}) < len(line) for line in lines):
                 continue
             counts = {len(line) for line in lines}
-            share = self.factor(self.sums(over)) if len(counts) == 1 and max(counts) > 1 else None
+            share = self.solve(self.sums(over)) if len(counts) == 1 and max(counts) > 1 else None
             if isinstance(share, Fraction):
                 found.append((f" over {over}" if over else "", max(counts), share))
         return found
 
-    def times(self, factor: Fraction | float) -> str:
+    def say_times(self, factor: Fraction | float) -> str:
         """``3 times what it should be (3 is n)``."""
+        if not factor:
+            return "zero"
         number = str(factor) if isinstance(factor, Fraction) else f"{factor:.4g}"
         known = {self.n: "n", 1 / self.n: "1/n", self.n**2: "n²", 1 / self.n**2: "1/n²"}
-        size_of = {name: 1 + max(at.values()) for name, at in self.mesh.items()}
-        names = " or ".join(
-            name for name, length in size_of.items() if factor in (length, Fraction(1, length))
-        )
-        if names:
-            known.setdefault(float(factor), f"{'1 / ' if factor < 1 else ''}the size of {names}")
+        size = max(factor, 1 / factor)
+        dims = " or ".join(dim for dim, at in self.mesh.items() if size == 1 + max(at.values()))
+        if dims:
+            known.setdefault(float(factor), f"{'1 / ' if factor < 1 else ''}the size of {dims}")
         named = f" ({number} is {known[float(factor)]})" if float(factor) in known else ""
-        return f"{number} times what it should be{named}" if factor else "zero"
+        return f"{number} times what it should be{named}"
 
     @cached_property
     def standings(self) -> dict[int, str]:
-        """What each rank's tensor is; "" where there is too little to tell by."""
-        return {rank: self._standing(self.each(rank)) for rank in self.got}
+        """By rank: right, wrong or a factor; "" if its entries are all too small to tell."""
+        return {rank: self._judge(self.each(rank)) for rank in self.got}
 
-    def _standing(self, pairs: Pairs) -> str:
-        if self.near(pairs):
-            telling = any(size(want) > 4 * self.limit for _, want in pairs())
+    def _judge(self, pairs: Pairs) -> str:
+        if self.is_near(pairs):
+            telling = any(peak(want) > 4 * self.limit for _, want in pairs())
             return RIGHT if telling else ""
-        found = self.factor(pairs)
-        return WRONG if found is None else self.times(found)
+        found = self.solve(pairs)
+        return WRONG if found is None else self.say_times(found)
 
 
-def wide(t: Tensor) -> Tensor:
-    """In a dtype in which nothing is lost where two are subtracted."""
+def widen(t: Tensor) -> Tensor:
+    """Give a tensor a dtype in which a difference of two loses nothing."""
     return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
 
 
-def size(t: Tensor) -> float:
-    """Its largest entry; NaN where one is."""
-    if not t.numel():
-        return 0.0
-    return (
-        max(map(abs, torch.stack(t.aminmax()).tolist()))
-        if not t.is_complex()
-        else t.abs().max().item()
-    )
+def peak(t: Tensor) -> float:
+    """The absolute value of the largest entry; NaN if one is."""
+    return t.abs().max().item() if t.numel() else 0.0
 
 
 def equal(it: Compared) -> str:
-    return "within rounding" if it.near(it.each()) else ""
+    return "within rounding" if it.is_near(it.each()) else ""
 
 
 def none(it: Compared) -> str:
-    zero = all(size(got) <= it.tolerance**2 * it.largest for got in it.got.values())
+    zero = all(peak(got) <= it.tolerance**2 * it.largest for got in it.got.values())
     return "zero on every rank: no gradient reaches it" if zero else ""
 
 
 def factor(it: Compared) -> str:
-    found = it.factor(it.each())
-    return f"{it.times(found)}, on every rank" if found else ""
+    found = it.solve(it.each())
+    return f"{it.say_times(found)}, on every rank" if found else ""
 
 
 def sum_missing(it: Compared) -> str:
     """Copies that differ, whose sum is right or a simple fraction of what is right."""
     for over, _, share in it.shares:
         if share == 1:
-            zero = [rank for rank, got in it.got.items() if size(got) == 0]
+            zero = [rank for rank, got in it.got.items() if peak(got) == 0]
             some = f"; on {ranks_text(zero)} it is zero" if zero else ""
             return f"the ranks hold shares whose sum{over} is right: nobody added them up{some}"
-    # copies that are each a multiple of the whole say more by themselves
+    # If each copy is a multiple of the whole, some_ranks says more.
     if mean_missing(it) or WRONG not in it.standings.values():
         return ""
     for over, _, share in it.shares:
         if share:
-            return f"the ranks hold shares, and their sum{over} is {it.times(share)}"
+            return f"the ranks hold shares, and their sum{over} is {it.say_times(share)}"
     return ""
 
 
@@ -202,7 +203,7 @@ def mean_missing(it: Compared) -> str:
 
 
 def other_part(it: Compared) -> str:
-    """Each rank holds a block, and somebody holds another's."""
+    """Each rank holds some rank's block, and not all hold their own."""
     places, rows = it.cut.places, []
     if len({*places.values()}) == 1:
         return ""
@@ -210,7 +211,7 @@ def other_part(it: Compared) -> str:
         for other in (rank, *it.got):
             cut = Cut(it.cut.whole, {rank: places[other]})
             fits = shape_of(places[other]) == got.shape
-            if fits and it.near(replace(it, tiles=tiles(cut, {rank: got})).each(rank)):
+            if fits and it.is_near(replace(it, tiles=cut_up(cut, {rank: got})).each(rank)):
                 break
         else:
             return ""
@@ -232,15 +233,16 @@ def some_ranks(it: Compared) -> str:
 
 
 def some_rows(it: Compared) -> str:
-    """Some slices are right, and so many that it is no chance, or the others have a cause."""
-    for dim, name in enumerate(_names(it.cut.whole.dim())):
-        if not _off(it, dim, few=True)[1]:
-            continue
-        off, right = _off(it, dim)
-        common = (those := _only(it, dim, off)).factor(those.each())
-        how = "" if common is None else it.times(common)
+    """Some slices are right: at least as many as are wrong, or the wrong ones have one cause."""
+    dims = it.cut.whole.dim()
+    for dim in range(dims):
+        name = NAMES.get((dims, dim), f"dimension {dim}'s slice")
+        off, right = _find_off(it, dim)
+        wrong_ones = _keep(it, dim, off)
+        common = wrong_ones.solve(wrong_ones.each())
+        how = "" if common is None else it.say_times(common)
         if common is None:
-            shared = _only(it, dim, off, copies=True)
+            shared = _keep(it, dim, off, copies=True)
             how = sum_missing(shared) or mean_missing(shared)
         wrong = sum(int(mask.sum()) for mask in off.values())
         if right and (right >= wrong or (how and not isinstance(common, float))):
@@ -254,58 +256,49 @@ def some_rows(it: Compared) -> str:
     return ""
 
 
-def _names(dims: int) -> Sequence[str]:
-    return NAMES.get(dims, [f"dimension {dim}'s slice" for dim in range(dims)])
-
-
-def _only(it: Compared, dim: int, off: dict[int, Tensor], copies: bool = False) -> Compared:
-    """The slices that a rank has wrong, on this rank; with ``copies``, on all that hold them."""
+def _keep(it: Compared, dim: int, off: dict[int, Tensor], copies: bool = False) -> Compared:
+    """Keep the slices that are wrong, on the ranks that have them wrong; or on all (``copies``)."""
     found = []
     for tile in it.tiles:
         start, length = tile.start[dim], tile.want.shape[dim]
-        masks = torch.stack([off[rank][start : start + length] for rank in tile.got])
-        columns, counts = masks.unique_consecutive(dim=1, return_counts=True)
-        for column, end, count in zip(columns.T.tolist(), counts.cumsum(0), counts, strict=True):
-            run = (dim, int(end - count), int(count))
-            held = {r: t for (r, t), w in zip(tile.got.items(), column, strict=True) if w or copies}
-            if any(column):
-                got = {rank: t.narrow(*run) for rank, t in held.items()}
-                found.append(Tile(tile.start, tile.want.narrow(*run), got))
+        masks = torch.stack([off[rank][start : start + length] for rank in tile.got], dim=1)
+        # Neighbouring slices that are wrong on the same ranks make one tile.
+        for wrong, run in groupby(enumerate(masks.tolist()), key=lambda slice_: slice_[1]):
+            if any(wrong):
+                first, *others = (at for at, _ in run)
+                cut = (dim, first, 1 + len(others))
+                held = tile.got if copies else compress(tile.got, wrong)
+                got = {rank: tile.got[rank].narrow(*cut) for rank in held}
+                found.append(Tile(tile.start, tile.want.narrow(*cut), got))
     return replace(it, tiles=found)
 
 
-def _off(it: Compared, dim: int, few: bool = False) -> tuple[dict[int, Tensor], int]:
-    """By rank, which slices of the whole it has wrong; how many are right, and not next to zero.
-
-    With ``few`` entries of each looked at, more may look right, and none looks wrong that is not.
-    """
+def _find_off(it: Compared, dim: int) -> tuple[dict[int, Tensor], int]:
+    """Find by rank the slices that are wrong; and how many are right, and not next to zero."""
     length = it.cut.whole.shape[dim]
     off = {rank: torch.zeros(length, dtype=torch.bool) for rank in it.got}
     telling = {rank: mask.clone() for rank, mask in off.items()}
     for tile in it.tiles:
         here = slice(tile.start[dim], tile.start[dim] + tile.want.shape[dim])
-        step = 1 + tile.want.numel() // tile.want.shape[dim] // 64 if few else 1
-
-        def rows(t: Tensor, step: int = step) -> Tensor:
-            return wide(t.movedim(dim, 0).reshape(t.shape[dim], -1)[:, ::step])
-
-        want = rows(tile.want)
-        told = few or want.abs().amax(1) > 4 * it.limit
+        want = _as_rows(tile.want, dim)
         for rank, got in tile.got.items():
-            if few and telling[rank][here].all():
-                continue
-            off[rank][here] |= (rows(got) - want).abs().amax(1) > it.limit
-            telling[rank][here] |= told
+            off[rank][here] |= (_as_rows(got, dim) - want).abs().amax(1) > it.limit
+            telling[rank][here] |= want.abs().amax(1) > 4 * it.limit
     return off, sum(int((telling[rank] & ~off[rank]).sum()) for rank in off)
 
 
+def _as_rows(t: Tensor, dim: int) -> Tensor:
+    """Turn each slice of a dimension into a row."""
+    return widen(t.movedim(dim, 0).reshape(t.shape[dim], -1))
+
+
 def differs(it: Compared) -> str:
-    errors = {rank: max((size(g - w) for g, w in it.each(rank)()), default=0.0) for rank in it.got}
+    errors = {rank: max((peak(g - w) for g, w in it.each(rank)()), default=0.0) for rank in it.got}
     where = f"most on rank {max(errors, key=lambda rank: errors[rank])}"
     copied = [[*tile.got.values()] for tile in it.tiles if len(tile.got) > 1]
     if copied:
         agree = all(
-            size(wide(t) - wide(first)) <= it.limit for first, *others in copied for t in others
+            peak(widen(t) - widen(first)) <= it.limit for first, *others in copied for t in others
         )
         where = f"copies on different ranks {'agree' if agree else 'differ'}"
     most = max(errors.values())
@@ -326,8 +319,8 @@ KINDS = {
 VAGUE = ("none", "some-ranks", "some-rows", "differs")  # what rounding alone may look like
 
 
-def kind_of(by_cut: list[Compared]) -> tuple[str, str]:
-    """The coarsest kind that holds in the light of any cut, and its sentence."""
+def find_kind(by_cut: list[Compared]) -> tuple[str, str]:
+    """Find the first kind that holds for any of the cuts, and its sentence."""
     for kind, says in KINDS.items():
         for it in by_cut if kind != "differs" else by_cut[:1]:
             if text := says(it):

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 Runs = tuple[tuple[int, int], ...]  # from an index of the whole up to, not including, another
-Place = tuple[Runs, ...]  # by dimension
+Place = tuple[Runs, ...]  # for each dimension, the indices of the whole that a piece has
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 
 
 class Piece(NamedTuple):
-    """A rank's piece of a gradient; ``place`` is None where only its shape can tell."""
+    """A rank's piece of a gradient; ``place`` is None if only its shape can tell where it lies."""
 
     tensor: Tensor | None
     place: Place | None = None
     mesh: Mapping[str, int] = {}  # the rank's coordinate, by the mesh dimension's name
 
 
-# so that torch.load() reads it as it reads tensors
+# This allows torch.load() to read a Piece from a file, as it reads tensors.
 torch.serialization.add_safe_globals([Piece])
 
 
@@ -63,7 +63,7 @@ def gradients(
     Raises:
         CourseError: ``places`` has a name or a number of indices that the model has not.
     """
-    places, found = places or {}, dict(_named(model))
+    places, found = places or {}, dict(_name_parameters(model))
     if unknown := places.keys() - found.keys():
         raise CourseError(f"places names {min(unknown)!r}, which is no parameter: {[*found]}")
     pieces = {}
@@ -75,26 +75,26 @@ def gradients(
             if is_dtensor(grad):
                 grad = grad.redistribute(placements=p.placements).to_local()
         copy = None if grad is None else grad.to("cpu", copy=True)
-        by_hand = name in places and _by_hand(name, p, places[name])
-        placed = _of_dtensor(p, copy) if is_dtensor(p) else copy
+        by_hand = name in places and _place_by_hand(name, p, places[name])
+        placed = _place_dtensor(p, copy) if is_dtensor(p) else copy
         pieces[name] = Piece(copy, by_hand) if by_hand else placed
     return pieces
 
 
 def is_dtensor(t: Any) -> TypeGuard[DTensor]:
-    """Without an import of torch.distributed.tensor, which takes a second."""
+    """Importing torch.distributed.tensor to ask takes a second, so this looks for a method."""
     return hasattr(t, "to_local")
 
 
-def _named(model: nn.Module | Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The parameters, by names that no wrapper is in."""
+def _name_parameters(model: nn.Module | Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Name the parameters, without the prefixes of wrappers."""
     if not isinstance(model, nn.Module):
         yield from model.items()
         return
     for name, p in model.named_parameters():
         kept, at = [], model
         for part in name.split("."):
-            # what has one child and nothing else, and calls it "module", wraps it
+            # A module whose only content is a child that it calls "module" is a wrapper.
             alone = part == "module" and [*dict(at.named_children())] == ["module"]
             wraps = part in WRAPPERS or (alone and not at._parameters)
             kept += [] if wraps else [part]
@@ -102,7 +102,8 @@ def _named(model: nn.Module | Mapping[str, Tensor]) -> Iterator[tuple[str, Tenso
         yield ".".join(kept), p
 
 
-def _by_hand(name: str, p: Tensor, held: Mapping[int, Sequence[int]]) -> Place:
+def _place_by_hand(name: str, p: Tensor, held: Mapping[int, Sequence[int]]) -> Place:
+    """The place of a parameter that was cut by hand, by the indices that its rank holds."""
     for dim, indices in held.items():
         if dim not in range(p.dim()) or len(indices) != p.shape[dim]:
             raise CourseError(
@@ -110,11 +111,11 @@ def _by_hand(name: str, p: Tensor, held: Mapping[int, Sequence[int]]) -> Place:
                 f"on this rank is {tuple(p.shape)}"
             )
     ranges = (held.get(dim, range(length)) for dim, length in enumerate(p.shape))
-    return tuple(_runs(torch.tensor([*each], dtype=torch.long)) for each in ranges)
+    return tuple(_find_runs(torch.tensor([*each], dtype=torch.long)) for each in ranges)
 
 
-def _of_dtensor(p: DTensor, tensor: Tensor | None) -> Piece:
-    """Where a rank's part lies: the indices of each dimension, split as DTensor splits."""
+def _place_dtensor(p: DTensor, tensor: Tensor | None) -> Piece:
+    """Find where a rank's part lies: split the indices of each dimension as DTensor does."""
     mesh, place = p.device_mesh, []
     at, placements = mesh.get_coordinate() or (), cast("Any", p.placements)
     for dim, length in enumerate(p.shape):
@@ -122,12 +123,13 @@ def _of_dtensor(p: DTensor, tensor: Tensor | None) -> Piece:
         for index, size, how in zip(at, mesh.shape, placements, strict=True):
             if getattr(how, "dim", None) == dim:  # a Shard, or a _StridedShard
                 held = how._split_tensor(held, size, with_padding=False)[0][index]
-        place.append(_runs(held.flatten()))
+        place.append(_find_runs(held.flatten()))
     names = mesh.mesh_dim_names or tuple(f"mesh dimension {dim}" for dim in range(mesh.ndim))
     return Piece(tensor, tuple(place), dict(zip(names, at, strict=True)))
 
 
-def _runs(indices: Tensor) -> Runs:
+def _find_runs(indices: Tensor) -> Runs:
+    """Put indices into runs of neighbours."""
     breaks = (indices.diff() != 1).nonzero().flatten() + 1
     runs = indices.tensor_split(breaks.tolist())
     return tuple((int(run[0]), int(run[-1]) + 1) for run in runs if len(run))

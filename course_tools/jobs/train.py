@@ -12,7 +12,7 @@ to the last bit, on as many ranks. See ``warm_up``, ``save`` and ``end_with_agen
 Read single.py and ddp.py first: the same training in its shortest form, on one device and on many.
 """
 
-# ruff: noqa: E402 - who has started this process is asked before torch is imported
+# ruff: noqa: E402 - the number of the agent is taken before torch is imported
 from __future__ import annotations
 
 import argparse
@@ -71,8 +71,8 @@ def join_the_job() -> torch.device:
 
 
 def end_with_agent() -> None:
-    """Have this rank killed when torchrun's agent is. One that trains on alone would write into the
-    checkpoint of the job that takes its place."""
+    """Have this rank killed when torchrun's agent is. A rank that trained on alone would write into
+    the checkpoint of the job that takes its place."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
@@ -98,7 +98,7 @@ def say(*words: object) -> None:
 
 def ranks_without(checkpoint: Path) -> list[int]:
     """The ranks that do not see what rank 0 writes beside the checkpoint."""
-    # One name for all starts: what a killed one has left, the next one removes.
+    # All starts use one name, so that the next one removes what a killed one has left.
     probe, words = checkpoint.with_name(checkpoint.name + ".probe"), [os.urandom(8).hex()]
     dist.broadcast_object_list(words, src=0)
     if dist.get_rank() == 0:
@@ -140,9 +140,9 @@ def found(path: Path) -> bool:
 def warm_up(ddp: DistributedDataParallel, images: torch.Tensor) -> None:
     """A forward and a backward pass that train nothing, after every start.
 
-    DDP puts its buckets in another order after its first backward pass, and sums change in their
-    last digits with the order. A job that goes on is in its first pass where the one that was
-    killed was not: on three ranks and more the curves would part. So no step is the first.
+    DDP puts its buckets in another order after its first backward pass, and the order changes the
+    last digits of sums. A job that goes on would have its first pass at a step at which the killed
+    one did not: on three or more ranks the curves would part. So no step of training is the first.
     """
     for _ in range(2):  # the second one begins with the new buckets
         ddp(images).sum().backward()
@@ -213,7 +213,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 
     for epoch in range(len(losses), args.epochs):
         sampler.set_epoch(epoch)  # the order of the samples is that of the epoch's number
-        # So is whatever else is drawn in it (by dropout, say), and no generator has to be saved.
+        # So is everything else that the epoch draws, as dropout does: no generator is ever saved.
         torch.manual_seed(1_000_003 * args.seed + 1009 * epoch + dist.get_rank())
         began = time.perf_counter()
         losses.append(train_epoch(ddp, optimizer, loader, device))

@@ -1,11 +1,14 @@
-"""What torch's own Flight Recorder kept of a job, read afterwards: which rank has not called what.
+"""Reads the dumps of torch's own Flight Recorder, and says which rank has not made which call.
 
-torch keeps each rank's last calls (``TORCH_FR_BUFFER_SIZE``), and dumps them on a timeout, or when
-asked, to a file a rank: ``TORCH_FR_DUMP_TEMP_FILE`` with the rank's number behind it. A dump is
-a pickle, or JSON, of plain data; no other pickle is opened here.
+torch keeps each rank's last calls (``TORCH_FR_BUFFER_SIZE``). On a timeout, or when asked, it dumps
+them into one file per rank: ``TORCH_FR_DUMP_TEMP_FILE``, followed by the rank's number. A dump is
+plain data, as a pickle or as JSON. No other pickle is opened here.
 
-It knows less than a log of ``watch``: that a call was made and whether it is done, with sizes and
-dtypes, and lines where stack traces were asked for; no root, no reduce op, and not who *waits*.
+>>> print(judge(dumps_in(Path("/shared/dumps"))))
+
+A dump knows less than a log of ``watch``. It has the calls with their sizes and dtypes, whether
+each is done, and lines if stack traces were asked for. It has no root and no reduce op, and does
+not say who *waits*.
 Format: torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10 (torch 2.15).
 """
 
@@ -15,7 +18,7 @@ import json
 import math
 import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,30 +34,32 @@ from course_lib.user_code import line_at
 
 _INTEGERS = {"Long": "int64", "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8"}
 _FLOATS = {"Float": "float32", "Double": "float64", "Half": "float16"}
-_DTYPES = _INTEGERS | _FLOATS  # of C++, in torch's words; the others differ in capitals alone
-_HEAD = 100_000  # bytes of a file in which a dump shows what it is
+_DTYPES = _INTEGERS | _FLOATS  # C++ names in torch's words; the other names differ in case alone
+_Groups = dict[str, tuple[int, ...]]
+_Entry = dict[str, Any]
+_HEAD = 100_000  # bytes, at the beginning of a file, in which a dump can be recognized
 
 
 def dumps_in(folder: Path) -> list[Path]:
-    """The dumps among a folder's files, by rank."""
-    files = (path for path in folder.iterdir() if path.is_file() and _number(path) is not None)
-    return sorted(filter(_looks_right, files), key=lambda path: (_number(path), path.name))
+    """The dumps among a folder's files, in the order of their ranks."""
+    files = (path for path in folder.iterdir() if path.is_file() and _rank_of(path) is not None)
+    return sorted(filter(_is_dump, files), key=lambda path: (_rank_of(path), path.name))
 
 
-def _looks_right(path: Path) -> bool:
+def _is_dump(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(_HEAD)
     return head.startswith((b"\x80", b"{")) and b"comm_lib_version" in head
 
 
-def _number(path: Path) -> int | None:
-    """The rank, which ends its dump's name: ``dump_3``, ``dump_3.json``."""
+def _rank_of(path: Path) -> int | None:
+    """The rank, with which the name of its dump ends: ``dump_3``, ``dump_3.json``."""
     found = re.search(r"(\d+)(\.json|\.pickle|\.pkl)?$", path.name)
     return int(found[1]) if found else None
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Makes plain containers only: a pickle that names a class or a function is no dump."""
+    """Makes plain containers alone: a pickle that names a class or a function is no dump."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no dump does")
@@ -62,58 +67,57 @@ class _PlainUnpickler(pickle.Unpickler):
 
 @dataclass
 class _Dump:
-    """One rank's."""
+    """The dump of one rank, and the Events that are made of its entries."""
 
     rank: int
-    entries: list[dict[str, Any]]
+    entries: list[_Entry]
     config: dict[str, dict[str, str]]
     events: list[Event] = field(default_factory=list)
     under_way: list[Event] = field(default_factory=list)
 
     @property
     def is_cut(self) -> bool:
-        """Whether it has lost its first calls: only so many are kept."""
+        """Whether its first calls are lost: torch keeps only so many."""
         return bool(self.entries) and self.entries[0]["record_id"] > 0
 
-    @property
-    def is_gloos(self) -> bool:
-        return any(e["profiling_name"].startswith("gloo:") for e in self.entries)
 
-
-def _read(path: Path) -> _Dump:
+def _read_dump(path: Path) -> _Dump:
     with path.open("rb") as file:
         is_json = file.read(1) == b"{"
         file.seek(0)
         content = json.load(file) if is_json else _PlainUnpickler(file).load()
     entries = sorted(content.get("entries", []), key=lambda e: e["record_id"])
-    return _Dump(_number(path) or 0, entries, content["pg_config"])
+    return _Dump(_rank_of(path) or 0, entries, content["pg_config"])
 
 
-def verdict_of(paths: list[Path]) -> str:
-    """What these dumps, one a rank, say of their job; and what they cannot. Of two of one rank, the
-    later counts.
+def judge(paths: list[Path]) -> str:
+    """Say what these dumps, one per rank, tell about their job, and what they cannot tell.
+
+    If a rank has two, the later one counts.
     """
     read, said = {}, []
     for path in sorted(paths, key=lambda path: path.stat().st_mtime):
         try:
-            read[_number(path)] = _read(path)
+            read[_rank_of(path)] = _read_dump(path)
         except (pickle.UnpicklingError, ValueError, KeyError, EOFError, TypeError) as error:
             said.append(f"{path.name} is no dump that can be read: {error}")
     dumps = [dump for _, dump in sorted(read.items())]
     if dumps:
         matcher = CallMatcher()
-        matcher.groups = _groups(dumps)
-        _match(dumps, matcher)
-        said = [*_found(dumps, matcher), *said, *_unknown(dumps, matcher.groups)]
+        matcher.groups = _find_groups(dumps)
+        _match_calls(dumps, matcher)
+        said = [*_report(dumps, matcher), *said, *_warn(dumps, matcher.groups)]
     return "\n".join(said)
 
 
 # ---- from entries to calls -----------------------------------------------------------------------
 
 
-def _groups(dumps: Sequence[_Dump]) -> dict[str, tuple[int, ...]]:
-    """Each group's ranks, as far as they are known. gloo's dumps write all groups under one empty
-    name: there the first has all ranks, and of others those are known that called something.
+def _find_groups(dumps: Sequence[_Dump]) -> _Groups:
+    """Each group's ranks, as far as they are known.
+
+    gloo's dumps give no ranks. The first group has all of them; of another group, those are known
+    that called something in it.
     """
     known: dict[str, set[int]] = {}
     told = {g: json.loads(c["ranks"]) for d in dumps for g, c in d.config.items()}
@@ -126,23 +130,23 @@ def _groups(dumps: Sequence[_Dump]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(ranks)) for name, ranks in known.items()}
 
 
-def _match(dumps: Sequence[_Dump], matcher: CallMatcher) -> None:
-    """Give all calls to the matcher; where first calls are lost, from where all ranks know them."""
+def _match_calls(dumps: Sequence[_Dump], matcher: CallMatcher) -> None:
+    """Give the calls to the matcher; if first calls are lost, from where all dumps have them."""
     cut = any(dump.is_cut for dump in dumps)
-    starts = {name: _first_known(name, dumps) for name in matcher.groups}
+    starts = {name: _find_first_known(name, dumps) for name in matcher.groups}
     for dump in dumps:
         for entry in dump.entries:
-            lost = cut and entry["is_p2p"]  # which one meets which cannot be counted any more
-            early = entry["collective_seq_id"] < starts[entry["process_group"][0]]
-            if lost or (early and not entry["is_p2p"]) or _name(entry) == "coalesced":
+            is_early = entry["collective_seq_id"] < starts[entry["process_group"][0]]
+            # Messages meet by counting them, so after a loss nobody knows which meets which.
+            if (cut if entry["is_p2p"] else is_early) or _call_name(entry) == "coalesced":
                 continue
-            dump.events.append(event := _event(entry, dump, matcher.groups))
+            dump.events.append(event := _make_event(entry, dump, matcher.groups))
             if not _is_done(entry):
                 dump.under_way.append(event)
             matcher.add(event)
 
 
-def _first_known(group: str, dumps: Sequence[_Dump]) -> float:
+def _find_first_known(group: str, dumps: Sequence[_Dump]) -> float:
     """The number of a group's first collective that every dump still has."""
     first = 0.0
     for dump in (dump for dump in dumps if dump.is_cut):
@@ -151,26 +155,29 @@ def _first_known(group: str, dumps: Sequence[_Dump]) -> float:
     return first
 
 
-def _is_done(entry: Mapping[str, Any]) -> bool:
-    """gloo leaves "scheduled" what is done, and retires it; NCCL also retires what timed out."""
-    retired = entry["retired"] and entry["profiling_name"].startswith("gloo:")
-    return retired or entry["state"] == "completed"
+def _is_done(entry: _Entry) -> bool:
+    """gloo leaves a call "scheduled", and retires it when it is done; NCCL also at a timeout."""
+    return (entry["retired"] and _is_of_gloo(entry)) or entry["state"] == "completed"
 
 
-def _name(entry: Mapping[str, Any]) -> str:
+def _is_of_gloo(entry: _Entry) -> bool:
+    return entry["profiling_name"].startswith("gloo:")
+
+
+def _call_name(entry: _Entry) -> str:
     """``all_reduce`` of "gloo:all_reduce", ``send`` of "nccl:send 0->1"."""
     return entry["profiling_name"].rpartition(":")[2].partition(" ")[0]
 
 
-def _op(entry: Mapping[str, Any]) -> str:
-    """gloo calls some by what they are made of: torch's own frames know better."""
-    name = "barrier" if "barrier" in _name(entry) else _name(entry)
+def _find_op(entry: _Entry) -> str:
+    """The op as the reader knows it: gloo renames some, but torch's own frames have the name."""
+    name = "barrier" if "barrier" in _call_name(entry) else _call_name(entry)
     frames = entry.get("frames", ())
     called = (f["name"] for f in frames if f["filename"].endswith("distributed_c10d.py"))
     return next((op for op in called if op in COLLECTIVES), OP_OF_METHOD.get(name, name))
 
 
-def _event(entry: Mapping[str, Any], dump: _Dump, groups: Mapping[str, tuple[int, ...]]) -> Event:
+def _make_event(entry: _Entry, dump: _Dump, groups: _Groups) -> Event:
     group = entry["process_group"][0]
     read, written = entry["input_sizes"], entry["output_sizes"]
     dtypes = entry["input_dtypes"] or entry["output_dtypes"]
@@ -178,11 +185,11 @@ def _event(entry: Mapping[str, Any], dump: _Dump, groups: Mapping[str, tuple[int
     size = getattr(getattr(torch, dtype or "", None), "itemsize", 1)
     bytes_in, bytes_out = (size * sum(map(math.prod, sizes)) for sizes in (read, written))
     peer = None
-    if ends := re.search(r"(\d+)(->|<-)(\d+)$", entry["profiling_name"]):  # numbers in the group
+    if ends := re.search(r"(\d+)(->|<-)(\d+)$", entry["profiling_name"]):  # ranks of the group
         peer = groups[group][int(ends[3])]
     return Event(
         dump.rank,
-        _op(entry),
+        _find_op(entry),
         peer,
         group,
         max(bytes_in, bytes_out),
@@ -190,15 +197,15 @@ def _event(entry: Mapping[str, Any], dump: _Dump, groups: Mapping[str, tuple[int
         tuple((read or written or [()])[0]),
         entry["time_created_ns"] / 1e9,
         None,
-        _line(entry),
+        _find_line(entry),
         bytes_in=bytes_in,
         bytes_out=bytes_out,
         seq=len(dump.events),
     )
 
 
-def _line(entry: Mapping[str, Any]) -> Line | None:
-    """The reader's line, where the dump has a stack."""
+def _find_line(entry: _Entry) -> Line | None:
+    """The reader's line, if the dump has a stack."""
     frames = entry.get("frames", ())
     lines = (line_at(f["filename"], f["line"], f["name"]) for f in frames)
     return next(filter(None, lines), None)
@@ -207,7 +214,8 @@ def _line(entry: Mapping[str, Any]) -> Line | None:
 # ---- what is said --------------------------------------------------------------------------------
 
 
-def _found(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
+def _report(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
+    """Report calls that do not fit, or whose counterparts are missing."""
     if mismatch := matcher.mismatch():
         yield f"Mismatch: {mismatch}"
         return
@@ -237,8 +245,9 @@ def _ranks(dumps: Sequence[_Dump]) -> str:
     return ranks_text([dump.rank for dump in dumps])
 
 
-def _unknown(dumps: Sequence[_Dump], groups: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    """What such dumps cannot say."""
+def _warn(dumps: Sequence[_Dump], groups: _Groups) -> Iterator[str]:
+    """Warn of what such dumps cannot tell."""
+    entries = [entry for dump in dumps for entry in dump.entries]
     world = {rank for ranks in groups.values() for rank in ranks}
     if without := world - {dump.rank for dump in dumps}:
         yield f"There is no dump of {ranks_text(without)}."
@@ -248,11 +257,11 @@ def _unknown(dumps: Sequence[_Dump], groups: Mapping[str, tuple[int, ...]]) -> I
             f"{_ranks(cut)} kept the last {kept} calls: messages were not matched, collectives "
             "from where all ranks know them. TORCH_FR_BUFFER_SIZE keeps more."
         )
-    if any(dump.is_gloos for dump in dumps):
+    if any(map(_is_of_gloo, entries)):
         yield (
             "gloo's dumps have no send and no recv, and of a group other than the first only those "
             "members that have called something."
         )
-    if not any("frames" in entry for dump in dumps for entry in dump.entries):
+    if not any("frames" in entry for entry in entries):
         yield "These have no stacks, so no lines."
     yield "No Flight Recorder dump has roots or reduce ops, or says who waits and who computes."

@@ -1,4 +1,9 @@
-"""A job as its folder tells of it: what each rank has called, and what is wrong."""
+"""A job, as the logs in its folder tell it: what each rank has called, and what is wrong.
+
+>>> job = Job([Path("logs/restart-0")], size=4)
+>>> job.read()                      # again and again, while the job runs
+>>> job.verdict()                   # when it has ended, or a rank has failed
+"""
 
 from __future__ import annotations
 
@@ -18,32 +23,32 @@ from course_tools.watch.job_folder import OF_A_CALL, LogReader, this_machine
 from course_tools.watch.watched_rank import ASK
 
 _MANY = 20_000  # calls of a rank that are remembered before those that have met are forgotten
-_MOST_UNWAITED = 1000
-_CRASHES = (-4, -6, -7, -8, -11)  # at which a rank's stack is written down
+_MOST_UNWAITED = 1000  # calls that nobody has waited for, of which a rank remembers this many
+_CRASHES = (-4, -6, -7, -8, -11)  # exit codes of a crash, at which faulthandler writes the stack
 
 
 class WatchedRank(RankState):
-    """One rank's, whose log tells of its process, too."""
+    """The state of one rank of a job. Its log also tells about its process."""
 
     def __init__(
         self, number: int, matcher: CallMatcher, folder: Path, since: float, nowhere: Stack
     ) -> None:
-        super().__init__(number, matcher, self._records, nowhere)
+        super().__init__(number, matcher, self._new_of_log, nowhere)
         self.log = LogReader(folder, number, since)
-        self.asked = False  # somebody else has ended it
+        self.asked = False  # somebody asked its process to end
         self._live = since > 0
         self._stack = folder / f"rank-{number}.stack"
-        self._leaving: RankOutcome | None = None  # it has called sys.exit(0)
-        self._parent = 0  # its process's, where that runs on this machine
+        self._leaving: RankOutcome | None = None  # of sys.exit(0), after which calls may come
+        self._parent = 0  # the parent process of the rank, if that runs on this machine
 
-    def _records(self) -> Iterator[tuple]:
-        """Its log's, but for those of calls that are not to be had, or were forgotten."""
+    def _new_of_log(self) -> Iterator[tuple]:
+        """The log's new records, without those of calls that were dropped or forgotten."""
         for record in self.log.read():
             if record[0] not in OF_A_CALL or self.events[record[1]]:
                 yield record
 
     def forget(self, call: int) -> None:
-        """Let go of one, but for some of those that nobody has waited for yet."""
+        """Forget a call; some that nobody has waited for are kept, to be told as Hazards."""
         if call not in self.unwaited or len(self.unwaited) > _MOST_UNWAITED:
             self.unwaited.pop(call, None)
             self.events[call] = None  # type: ignore[call-overload]
@@ -61,16 +66,14 @@ class WatchedRank(RankState):
             self._parent = parent
 
     def _read_outcome(self, _pickled: bytes) -> None:
-        """By a rank of ``run``: nothing is unpickled that a stranger may have written."""
+        """Ignore what only ranks of ``run`` write: a stranger's log must not be unpickled."""
 
     def _read_ending(
         self, state: str, at: float, kind: str, said: str, lines: list, code: int, last_words: str
     ) -> None:
-        """Its script has ended; who ends well may still call something at exit."""
-        outcome = RankOutcome(
-            self.number, state, at, kind, said, [Line(*where) for where in lines], code
-        )
-        outcome.last_words = last_words
+        """The script has ended. If it ended well, something may still be called at exit."""
+        outcome = RankOutcome(self.number, state, at, kind, said, code=code, last_words=last_words)
+        outcome.lines = [Line(*line) for line in lines]
         if outcome.ended_well:
             self._leaving = outcome
         else:
@@ -108,8 +111,10 @@ class WatchedRank(RankState):
 
 
 class Job:
-    """``folders`` have the ranks' logs, each some of them; the first one's name says which start of
-    a job it is. ``since`` is when that was, of one that runs.
+    """A job of ``size`` ranks, whose logs are in ``folders``, each rank's in one of them.
+
+    The name of the first folder says which start of the job it is. ``since`` is the time of that
+    start for a job that runs, 0 for one that has ended.
     """
 
     def __init__(self, folders: Sequence[Path], size: int, since: float = 0.0) -> None:
@@ -118,16 +123,17 @@ class Job:
         self.live = since > 0
         self._enough = 0  # calls, before some are forgotten
         self.ranks: list[WatchedRank] = []
-        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))  # of all that have written none yet
+        # Every rank has this stack until it has one of its own.
+        nowhere = Stack(os.open(os.devnull, os.O_RDONLY))
         for number in range(size):
             holding = (f for f in folders if (f / f"rank-{number}.log").exists())
             folder = next(holding, self.folder)
             self.ranks.append(WatchedRank(number, self.matcher, folder, since, nowhere))
         self.detector = DeadlockDetector(self.ranks, self.matcher)
-        self._begin()
+        self._skip_dropped_calls()
 
-    def _begin(self) -> None:
-        """Where logs begin late, each at its own call, begin where all have begun."""
+    def _skip_dropped_calls(self) -> None:
+        """Begin where all logs have begun: each may have dropped another number of first calls."""
         logs = [rank.log for rank in self.ranks]
         for log in logs:
             log.open()
@@ -136,7 +142,7 @@ class Job:
 
     @property
     def dropped(self) -> int:
-        """How many calls its logs no longer have."""
+        """How many calls the logs no longer have."""
         return sum(rank.log.before for rank in self.ranks)
 
     @property
@@ -156,60 +162,61 @@ class Job:
 
     @property
     def failures(self) -> list[RankOutcome]:
-        """Of those whom nobody else has ended; who interrupts a job knows why it ended."""
+        """The failures of ranks that nobody asked to end. Whoever types Ctrl-C knows the reason."""
         own = (rank.outcome for rank in self.ranks if not rank.asked)
         failed = [outcome for outcome in own if outcome and not outcome.ended_well]
         return [outcome for outcome in failed if outcome.kind != "KeyboardInterrupt"]
 
     @property
     def only_victims(self) -> bool:
-        """Whether all who failed had lost a peer, or waited in vain for one."""
+        """Whether every failed rank had lost a peer, or had waited in vain for one."""
         return all(outcome.is_victim for outcome in self.failures)
 
     def verdict(self) -> CourseError | None:
-        """What is wrong with a job that has ended, or of which a rank has failed."""
+        """What is wrong with a job that has ended, or in which a rank has failed."""
         found: CourseError | None = self.matcher.mismatch()
         failures = self.failures
         if not found and self.only_victims:
-            found = self._lost()
+            found = self._find_deadlock()
         if found:
             return found
         if not failures:
             ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
             return next(filter(None, (rank.find_hazard() for rank in ended)), None)
-        if self._left_as_one():
+        if self._have_all_left():
             return None
         find_late(self.ranks)
-        return root_cause(failures, [*self.matcher.two_threads(), *self._unmet(), *self._unseen()])
+        more = [*self.matcher.two_threads(), *self._say_missing_call(), *self._say_missing_logs()]
+        return root_cause(failures, more)
 
-    def _left_as_one(self) -> bool:
-        """Whether all who ended have called ``sys.exit()``, and nobody needed them any more."""
+    def _have_all_left(self) -> bool:
+        """Whether each failed rank has called ``sys.exit()``, and nobody waits for it."""
         left = all(outcome.state == "left" for outcome in self.failures)
         return left and not any(rank.waits_for for rank in self.ranks)
 
-    def _stands_in(self, rank: WatchedRank) -> Event | None:
-        """The call that it stands in, or that it gave up when its peer had gone or did not come."""
-        if rank.outcome:  # who raised waits no more
+    def _find_call(self, rank: WatchedRank) -> Event | None:
+        """The call in which a rank waits, or that it gave up because its peer did not come."""
+        if rank.outcome:  # a rank that has raised waits no more
             return rank.last_call if rank.outcome.is_victim else None
         return rank.blocked_in
 
-    def _lost(self) -> CourseError | None:
-        """The Deadlock of those who wait for what can never come."""
+    def _find_deadlock(self) -> CourseError | None:
+        """The Deadlock of the ranks that wait for what can never come."""
         if any(rank.has_threads for rank in self.ranks):
             return None
-        blocked = {r.number: call for r in self.ranks if (call := self._stands_in(r))}
+        blocked = {r.number: call for r in self.ranks if (call := self._find_call(r))}
         returned = [r.number for r in self.ranks if r.returned and not r.asked]
         return self.detector.error(blocked, returned)
 
-    def _unmet(self) -> list[str]:
-        """Whose call was not made, as far as the logs say, where nothing else is known."""
+    def _say_missing_call(self) -> list[str]:
+        """Say which rank has not made which call, if nothing better is known."""
         if not self.only_victims or any(outcome.late for outcome in self.failures):
             return []
         failed = (self.ranks[outcome.rank] for outcome in self.failures)
         unmet = (rank.say_unmet(rank.last_call) for rank in failed)
         return [f"{who}." for who in unmet if who][:1]
 
-    def _unseen(self) -> Iterator[str]:
-        """Whose logs are on other machines."""
+    def _say_missing_logs(self) -> Iterator[str]:
+        """Say which ranks' logs are on other machines."""
         if unseen := [rank.number for rank in self.ranks if not rank.ready]:
             yield f"{ranks_have(unseen)} no log here: read the folders of all machines."

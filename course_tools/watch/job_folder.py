@@ -1,11 +1,13 @@
-"""The folder of a job, in which every rank writes down what it does.
+"""The folder of a job, into which every rank writes what it does.
 
-    FOLDER/restart-0/rank-3.log      its records, as recording/log.py has them
-                     rank-3.old      those before, where there are too many: two parts are kept
-                     rank-3.stack    where it stood when it was asked, or crashed
+    FOLDER/restart-0/rank-3.log      the rank's records, in the format of recording/log.py
+                     rank-3.old      the part before: a log that is full begins a new part, and
+                                     the last two are kept
+                     rank-3.stack    where the rank stood when it was asked, or crashed
 
-Besides a recorder's own there are records of who writes (``process``), of how that process ended
-(``exit``), and of what a part that is not the first has no records of (``before``).
+A log has the records of a recorder, and some of watch's own: ``process`` (who writes), ``ending``
+(how the script ended), ``exit`` (how the process ended), and ``before`` (the calls that came before
+this part).
 """
 
 from __future__ import annotations
@@ -25,14 +27,16 @@ from course_lib.recording.log import Reader, Writer, place_of
 
 _OP, _PEER, _GROUP, _TAG = map(place_of, ("op", "peer", "group", "tag"))
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
-_LOOK_SECONDS = 0.5  # between two looks for a log that is not there
+_LOOK_SECONDS = 0.5  # between two looks for a log that does not exist yet
 MOST = 8 << 20  # bytes of a part
+# Records whose first field is the number of a call.
 OF_A_CALL = "shares", "threads", "waiting", "ended", "taken", "gave_up", "refused", "overlaps"
 
 
 def job_folder(named: str | None) -> Path:
-    """The folder of this start of a job, the same for all ranks of an agent. One that nobody has
-    named is the agent's own: its process, and when that was started.
+    """The folder of this start of the job, the same for all ranks of an agent.
+
+    If no folder was named, the agent's process number and start time make a name of its own.
     """
     agent = os.getppid()
     began = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[19]
@@ -42,31 +46,31 @@ def job_folder(named: str | None) -> Path:
 
 
 def process_began() -> float:
-    """When this process was started."""
+    """The time at which this process was started."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - age
 
 
 def start_of(folder: Path) -> int:
-    """Which start of the job this is: 0, or which restart."""
+    """The number of this start of the job: 0, or the number of the restart."""
     number = folder.name.removeprefix("restart-")
     return int(number) if number.isdecimal() else 0
 
 
 class LogWriter(Writer):
-    """A rank's log, which begins a new part when one is full."""
+    """Writes a rank's log, and begins a new part when one is full."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / f"rank-{rank}.log"
-        self._path.with_suffix(".old").unlink(missing_ok=True)  # of a job that was here before
+        self._path.with_suffix(".old").unlink(missing_ok=True)  # left by an earlier job
         self._size = self._calls = 0
-        self._kept: dict[tuple, tuple] = {}  # what every part needs, as it was said last
-        self._counts: Counter[Key] = Counter()  # of calls
+        self._kept: dict[tuple, tuple] = {}  # records that every part needs, in their last version
+        self._counts: Counter[Key] = Counter()  # calls so far, as CallMatcher counts them
         self._rank = rank
         self._last: Key = ()
-        self._pid = os.getpid()  # a rank's own children are not the rank
+        self._pid = os.getpid()  # processes that the rank forks must not write
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
 
     def append(self, *record: Any) -> None:
@@ -80,10 +84,10 @@ class LogWriter(Writer):
     def _append(self, record: tuple) -> None:
         super().append(*record)
         if record[0] == "issued":
-            self._size += 200  # or so, with what is to be said of it later
+            self._size += 200  # about, with the records that follow about the same call
             self._count(record)
             if self._size > MOST:
-                self._turn()
+                self._begin_part()
         elif record[0] in ("line", "group", "flag", "process"):
             self._kept[record[:2]] = record
         elif record[0] == "refused":
@@ -96,8 +100,8 @@ class LogWriter(Writer):
         self._last = ("message", group, *ends, record[_TAG]) if ends else ("call", group)
         self._counts[self._last] += 1
 
-    def _turn(self) -> None:
-        """Begin a new part, complete before anybody sees it; the one before the last is gone."""
+    def _begin_part(self) -> None:
+        """Begin a new part, under another name until it is complete; the part before is kept."""
         new = self._path.with_suffix(".new")
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         part = Writer(fd)
@@ -112,13 +116,13 @@ class LogWriter(Writer):
 
 
 def this_machine() -> str:
-    """Where a process's number means the same process."""
+    """The name of the machine, and of the container, in which a process number is unique."""
     return f"{os.uname().nodename} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _began(process: tuple | None) -> float:
-    """When the writer of this record began, on this machine's clock or later: those of others may
-    differ from it by so much.
+    """When the writer of this record began. The clock of another machine may be behind ours, so
+    for that it is the latest time possible.
     """
     if process is None:
         return 0.0
@@ -127,7 +131,7 @@ def _began(process: tuple | None) -> float:
 
 
 def append_exit(folder: Path, rank: int, code: int, asked_at: float | None) -> None:
-    """Write down how a rank's process ended, and since when it had been asked to."""
+    """Write down how a rank's process ended, and when it had been asked to end."""
     path = folder / f"rank-{rank}.log"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     Writer(fd).append("exit", code, time.time(), asked_at)
@@ -135,17 +139,17 @@ def append_exit(folder: Path, rank: int, code: int, asked_at: float | None) -> N
 
 
 class LogReader:
-    """Reads a rank's log on, through its parts."""
+    """Reads what is new in a rank's log, from part to part."""
 
     def __init__(self, folder: Path, rank: int, since: float = 0.0) -> None:
         self._path, self._since = folder / f"rank-{rank}.log", since
         self._part: Reader | None = None
         self._next_look = 0.0
-        self.before = 0  # so many calls came before what is to be had
-        self.counts: dict[Key, int] = {}  # of those
+        self.before = 0  # the number of calls that came before the first part that is left
+        self.counts: dict[Key, int] = {}  # these calls, as CallMatcher counts them
 
     def open(self) -> None:
-        """Open the first part, if there is one yet, and it is not of a job that was here before."""
+        """Open the oldest part, if there is one yet, unless an earlier job has left it."""
         for path in (self._path.with_suffix(".old"), self._path):
             if self._part is None and path.exists():
                 part = Reader(os.open(path, os.O_RDONLY))
@@ -158,21 +162,21 @@ class LogReader:
                     self.counts = dict(counts)
 
     def read(self) -> Iterator[tuple]:
-        """The records that are new."""
+        """The new records."""
         if self._part is None and time.monotonic() > self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self.open()
         while self._part is not None:
-            turned = self._is_turned(self._part.fd)
+            is_replaced = self._is_replaced(self._part.fd)
             yield from self._part.read()
-            if not turned:
+            if not is_replaced:
                 return
             os.close(self._part.fd)
             self._part = Reader(os.open(self._path, os.O_RDONLY))
 
-    def _is_turned(self, fd: int) -> bool:
-        """Whether another part has taken this one's place."""
+    def _is_replaced(self, fd: int) -> bool:
+        """Whether another part has taken the place of this one."""
         try:
             return not os.path.samestat(os.fstat(fd), os.stat(self._path))
-        except FileNotFoundError:  # it is just being put there
+        except FileNotFoundError:  # the writer is between its two renames
             return False

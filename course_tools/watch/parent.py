@@ -1,7 +1,7 @@
-"""The process that torchrun knows as a rank: it waits for the rank, and ends as that has ended.
+"""The process that torchrun knows as a rank: it forks the rank, waits for it, and ends as it ended.
 
-Signals from torchrun reach the rank without us, as both are in one process group, which is what
-torchrun signals; any others are passed on.
+torchrun signals the whole process group, so its signals reach the rank by themselves. The parent
+passes all others on.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ _SET_PDEATHSIG = 1
 
 
 class Parent:
-    """``pid`` is the rank's, ``code`` how it has ended, as in subprocess."""
+    """The rank's parent. ``pid`` is the rank; ``code`` is how it ended, as in subprocess."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None
         self.asked_at: float | None = None  # when somebody first asked it to end
-        # who signals the whole group: nobody else who starts ranks is known to
+        # torchrun's agent, which signals the whole group; no other launcher is known to do so
         self._agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else 0
 
     def wait(self, seconds: float) -> None:
-        """Let so much time pass, or less: until there is a signal."""
+        """Wait for a signal, but not longer than so many seconds; pass it on to the rank."""
         info = signal.sigtimedwait(_WAITED_FOR, seconds)
         if info is not None and info.si_signo in _PASSED_ON:
             if info.si_signo in _TO_END:
                 self.asked_at = self.asked_at or time.time()
-            typed = info.si_code > 0  # at a terminal: the system signals its whole group
+            typed = info.si_code > 0  # at a terminal: then the system signals the whole group
             if info.si_pid != self._agent and not typed and self.code is None:
                 os.kill(self.pid, info.si_signo)
         if self.code is None:
@@ -44,7 +44,7 @@ class Parent:
             self.code = os.waitstatus_to_exitcode(status) if pid else None
 
     def wait_for_end(self) -> int:
-        """Wait until the rank has ended; returns how it has."""
+        """Wait until the rank has ended, and return its code."""
         while self.code is None:
             self.wait(1.0)
         return self.code
@@ -57,7 +57,7 @@ class Parent:
         """End as the rank has ended."""
         code = self.code or 0
         if code < 0:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank's own is enough
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank's core file is enough
             if -code not in (signal.SIGKILL, signal.SIGSTOP):
                 signal.signal(-code, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {-code})
@@ -66,7 +66,7 @@ class Parent:
 
 
 def fork() -> Parent | None:
-    """The Parent, in the parent; None in the child, which ends when the parent is killed."""
+    """Fork. Returns a Parent in the parent; None in the child, which dies with its parent."""
     parent = os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)
     if pid := os.fork():

@@ -1,4 +1,9 @@
-"""Reads along while a job runs, in the parent of a machine's first rank."""
+"""Reads the logs while a job runs, in the parent of a machine's first rank.
+
+>>> watcher = Watcher(parent, Job([folder], size, began), range(first, last + 1), False, False)
+>>> watcher.watch()                 # until the rank has ended and nothing more is to be said
+>>> watcher.clear()
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,21 @@ from course_lib.recording.stuck_ranks import LOOK_SECONDS, ask_who_is_late
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import append_exit
 from course_tools.watch.parent import Parent
-from course_tools.watch.reports import error_report, say, waiting_report
+from course_tools.watch.reports import report_error, report_waiting, say
 
 QUIET = float(os.environ.get("COURSE_LIB_QUIET", "30"))  # seconds without a call, while some wait
-SETTLE = 1.0  # seconds in which others may say what became of them, after a first failure
-SETTLE_VICTIMS = 2.0  # where nobody has failed yet but those who have lost a peer
-# What is wrong with calls of a job that goes on, with wrong numbers: nobody has to end it.
+SETTLE = 1.0  # seconds after the first failure in which other ranks may still write theirs
+SETTLE_VICTIMS = 2.0  # the same, if only ranks have failed that have lost a peer
+# Mismatches (``error.what``) with which a job goes on, with wrong numbers: --end leaves it alone.
 GOES_ON = ("outputs", "stride", "module")
-LINGER = 20.0  # for ranks that torchrun has asked to end
+LINGER = 20.0  # seconds to wait for ranks that torchrun has asked to end
 
 
 class Watcher:
-    """``local`` are the ranks of this machine, the first of which is its parent's."""
+    """Watches a job: reads its logs, says what is wrong with it, and with ``ends`` ends it.
+
+    ``local`` are the ranks of this machine; the first one is the child of ``parent``.
+    """
 
     def __init__(
         self, parent: Parent, job: Job, local: Sequence[int], as_json: bool, ends: bool
@@ -34,22 +42,19 @@ class Watcher:
         self._failed_at = self._ended_at = 0.0
         self._calls, self._quiet_since = -1, time.monotonic()
         self._asked_for_stacks = False
-        self._noted: set[bool] = set()  # whether it was while the group formed, or later
+        self._noted: set[bool] = set()  # True: noted while the group formed; False: later
 
     def watch(self) -> None:
-        """Until there is nothing more to be said, and the rank has ended."""
-        next_look = 0.0
+        """Watch until the rank has ended, and there is nothing more to be said."""
         while not self._is_over():
-            self.parent.wait(LOOK_SECONDS / 2)
+            self.parent.wait(LOOK_SECONDS)
             if self.parent.code is not None and not self._ended_at:
                 self._ended_at = time.monotonic()
                 append_exit(self.job.folder, self.local[0], self.parent.code, self.parent.asked_at)
-                next_look = 0.0
-            if (now := time.monotonic()) >= next_look:
-                next_look = now + LOOK_SECONDS
-                self._look(now)
+            self._look(time.monotonic())
 
     def _is_over(self) -> bool:
+        """Whether the rank has ended, and with it the job, as far as this machine knows."""
         job, ended = self.job, self._ended_at
         if not ended:
             return False
@@ -63,6 +68,7 @@ class Watcher:
         return failed and (self._concluded or waited > SETTLE_VICTIMS)
 
     def _look(self, now: float) -> None:
+        """Read what is new. If something failed, conclude a moment later; if not, look for more."""
         job = self.job
         job.read()
         for rank in job.ranks:
@@ -74,7 +80,7 @@ class Watcher:
                 self._failed_at = now
                 ask_who_is_late(job.ranks)
             most = SETTLE_VICTIMS if job.only_victims else SETTLE
-            if all(rank.outcome for rank in job.ranks):  # nobody else is there to say anything
+            if all(rank.outcome for rank in job.ranks):  # nobody is left to write anything
                 most = 0.0
             if now - self._failed_at >= most:
                 self._conclude()
@@ -85,24 +91,27 @@ class Watcher:
                 self._note_quiet(now)
 
     def _conclude(self) -> None:
+        """Say what was wrong, unless that has been said, and look no more."""
         self._concluded = True
         if not self.told and (error := self.job.verdict()):
             self._tell(error)
 
     def _tell(self, error) -> None:
+        """Say what is wrong, and with --end also end the job, if it can never go on."""
         self.told = self._concluded = True
         ends = self.ends and getattr(error, "what", "") not in GOES_ON
         if self._speaks:
-            say(error_report(error, self.job, self.as_json, ends))
+            say(report_error(error, self.job, self.as_json, ends))
         if ends and self.parent.code is None:
             self.parent.kill()
 
     @property
     def _speaks(self) -> bool:
-        """Whether no other reader says the same: that of rank 0 may read this folder, too."""
+        """Whether this reader is the one that speaks: that of rank 0 may read the same folder."""
         return self.local[0] == 0 or not self.job.ranks[0].ready
 
     def _note_quiet(self, now: float) -> None:
+        """Say once who waits in what, if nothing was called for QUIET seconds."""
         job = self.job
         calls = sum(len(rank.events) for rank in job.ranks)
         running = [rank for rank in job.ranks if not rank.outcome]
@@ -119,15 +128,15 @@ class Watcher:
             for rank in job.seen:
                 if rank.outcome is None:
                     rank.stack.ask()
-            return  # the next look finds what they answer
+            return  # The next look finds the stacks.
         self._asked_for_stacks = False
         self._noted.add(forming)
         if self._speaks:
-            say(waiting_report(job, QUIET, self.as_json))
+            say(report_waiting(job, QUIET, self.as_json))
 
     def clear(self) -> None:
-        """Remove the logs of a job of which nothing was said."""
+        """Remove the logs of a job about which nothing was said."""
         if not self.told:
             shutil.rmtree(self.job.folder, ignore_errors=True)
-            with suppress(OSError):  # other starts of the job are still there
+            with suppress(OSError):  # the folder has other starts of the job
                 self.job.folder.parent.rmdir()

@@ -1,4 +1,4 @@
-"""What is said: as text for people, or as one object for tools."""
+"""Words what watch has to say: as text for people, or as one JSON object for tools."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from course_tools.watch.job import Job, WatchedRank
 from course_tools.watch.job_folder import start_of
 
 
-def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False) -> str:
-    """The verdict on a job."""
+def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False) -> str:
+    """Word the verdict on a job."""
     kind, text = type(error).__name__, str(error)
     if isinstance(error, Blocked):
         ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
         awaited = {job.ranks[r] for wait in error.waits for r in wait.on}
         for rank in sorted((r for r in awaited if r.last_call), key=lambda r: r.number):
-            text += f"\nrank {rank.number} {_end_of(rank)}" * rank.returned
+            text += f"\nrank {rank.number} {_say_end(rank)}" * rank.returned
     elif isinstance(error, Mismatch):
         ranks, lines = list(error.ranks), list(error.lines)
     else:
@@ -29,22 +29,22 @@ def error_report(error: CourseError, job: Job, as_json: bool, ends: bool = False
         outcome = job.ranks[ranks[0]].outcome
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
-        stands = "Where the job still stands, Ctrl-C ends it."  # of a Mismatch gloo may abort
+        stands = "Where the job still stands, Ctrl-C ends it."  # gloo may have aborted it
         text += "\nThe job is ended now." if ends else f"\n{stands}"
     if job.live and not as_json:
         text += f"\nIts calls: python -m course_lib.watch --read {job.folder}"
-    return _block(kind, text, ranks, lines, job, as_json)
+    return _format(kind, text, ranks, lines, job, as_json)
 
 
-def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
-    """Who waits in what, and where the others are: ranks that have been asked for their stacks."""
+def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
+    """Word who waits in what, and where the others are, according to their stacks."""
     ranks, lines = [], []
-    alike: dict[str, list[int]] = {}  # what several do at one line is said once
+    alike: dict[str, list[int]] = {}  # what several ranks do at one line is said once
     calls = [rank.blocked_in for rank in job.seen if rank.blocked_in and not rank.outcome]
     groups = among(job.matcher.groups, [call.group for call in calls])
     for rank in job.seen:
         if rank.outcome:
-            alike.setdefault(_end_of(rank), []).append(rank.number)
+            alike.setdefault(_say_end(rank), []).append(rank.number)
             continue
         call, path = rank.blocked_in, rank.stack.lines
         line = rank.blocked_at if call else next(reversed(path), None)
@@ -57,22 +57,21 @@ def waiting_report(job: Job, seconds: float, as_json: bool) -> str:
             doing = f"waits in {told}"
         alike.setdefault(doing + where, []).append(rank.number)
     odd_first = sorted(alike.items(), key=lambda item: len(item[1]))
-    rows = [f"  {_ranges(those)} {_plural(what, those)}" for what, those in odd_first[:_MOST_ROWS]]
+    rows = [_make_row(what, those) for what, those in odd_first[:_MOST_ROWS]]
     if more := odd_first[_MOST_ROWS:]:
         rows.append(f"  … and {sum(len(those) for _, those in more)} more ranks")
     if absent := [rank.number for rank in job.ranks if not rank.ready]:
-        rows.append(f"  {_ranges(absent)} {_plural('has no log here', absent)}")
+        rows.append(_make_row("has no log here", absent))
         rows.append(_SHARE)
     text = "\n".join([f"nothing was called for {seconds:g} s.", *rows])
-    return _block("Waiting", text, ranks, lines, job, as_json)
+    return _format("Waiting", text, ranks, lines, job, as_json)
 
 
-def _end_of(rank: WatchedRank) -> str:
-    """What there is to say of a rank that has ended."""
+def _say_end(rank: WatchedRank) -> str:
+    """Say that a rank has ended, and after which call."""
     call = rank.last_call
-    return (
-        f"has ended, after {call_text(call)}   {call.line or ''}".rstrip() if call else "has ended"
-    )
+    after = f", after {call_text(call)}   {call.line or ''}".rstrip() if call else ""
+    return f"has ended{after}"
 
 
 _MOST_ROWS = 16
@@ -82,15 +81,15 @@ _SHARE = (
 )
 
 
-def _plural(what: str, ranks: Sequence[int]) -> str:
-    """What one rank does, of so many."""
+def _make_row(what: str, ranks: Sequence[int]) -> str:
+    """Say which ranks do ``what``, which is in the singular, as "waits in …"."""
     verb, _, rest = what.partition(" ")
     many = {"is": "are", "waits": "wait", "has": "have"}
-    return f"{verb if len(ranks) == 1 else many[verb]} {rest}"
+    return f"  {_name_ranges(ranks)} {verb if len(ranks) == 1 else many[verb]} {rest}"
 
 
-def _ranges(ranks: Sequence[int]) -> str:
-    """``rank 7``, ``ranks 0–6, 8–511``; those that lie scattered are cut."""
+def _name_ranges(ranks: Sequence[int]) -> str:
+    """``rank 7``, ``ranks 0–6, 8–511``; a long list is cut."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
@@ -103,7 +102,7 @@ def _ranges(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(names)}"
 
 
-def _block(
+def _format(
     kind: str, text: str, ranks: list[int], lines: list[Line | None], job: Job, as_json: bool
 ) -> str:
     start = start_of(job.folder)
@@ -115,5 +114,5 @@ def _block(
 
 
 def say(text: str) -> None:
-    """Say it whole, between what others print."""
+    """Write it to stderr at once, so that nothing that others print comes between."""
     os.write(2, text.encode("utf-8", "backslashreplace"))

@@ -1,4 +1,4 @@
-"""Runs a script as Python itself would: as ``__main__``, in a module of its own."""
+"""Runs a script or a module as Python itself does: as ``__main__``, in a module of its own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
-# Whose frames a traceback had not without us: what runs the script, and wraps torch's functions.
+# Files whose frames a traceback must not show: they run the script, and wrap torch's functions.
 _HOUSE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _PLACES = ("course_tools/watch", "course_lib/recording", "course_lib/watch.py")
 _OURS = tuple(os.path.join(_HOUSE, place) for place in _PLACES)
-_ours: types.ModuleType  # kept, as its functions still run when another has its name
+_ours: types.ModuleType  # our own __main__, kept alive: its functions still run
 
 
 def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:
-    """Run ``words``: a file, or a module, and its arguments. ``failed`` is told of an exception
-    before anybody else is.
+    """Run ``words``: a file or a module, and its arguments.
+
+    ``failed`` is called with an exception before anything else sees it.
     """
     global _ours
     _ours = sys.modules["__main__"]
@@ -33,7 +34,7 @@ def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:
     except BaseException as error:
         failed(error)
         if not isinstance(error, SystemExit):
-            _show(error)
+            _print_traceback(error)
         raise
 
 
@@ -52,8 +53,8 @@ def _run_file(path: str, main: types.ModuleType) -> None:
     exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 
 
-def _show(error: BaseException) -> None:
-    """Print the traceback without our frames; Python itself prints no other then."""
+def _print_traceback(error: BaseException) -> None:
+    """Print the traceback without our frames, and keep Python from printing its own."""
     own, trace = [], error.__traceback__
     while trace:
         if not trace.tb_frame.f_code.co_filename.startswith(_OURS):

@@ -15,19 +15,19 @@ from course_lib.trace import many_events
 from course_lib.user_code import claim_place
 from course_tools.watch import parent
 from course_tools.watch import watched_rank as rank
-from course_tools.watch.flight_recorder import dumps_in, verdict_of
+from course_tools.watch.flight_recorder import dumps_in, judge
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import append_exit, job_folder, process_began, start_of
 from course_tools.watch.parent import Parent
 from course_tools.watch.reader import Watcher
-from course_tools.watch.reports import error_report, say
+from course_tools.watch.reports import report_error, say
 
 _USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
        torchrun … -m course_lib.watch [OPTIONS] -m MODULE ARGUMENTS…
        python -m course_lib.watch --read FOLDER… [--json]"""
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="course_lib.watch", usage=_USAGE, description=__doc__)
     made.add_argument(
         "--read",
@@ -50,17 +50,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    options = parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     if options.read:
-        return read(options.read, options.json)
+        return read_afterwards(options.read, options.json)
     if not options.words:
-        parser().error("name the script that torchrun should run")
+        make_parser().error("name the script that torchrun should run")
     if "RANK" not in os.environ:
-        parser().error("there is no RANK: start it with torchrun")
+        make_parser().error("there is no RANK: start it with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
     if not options.is_module:
         script = os.path.abspath(options.words[0])
-        claim_place(script)  # though it may be one of this library's own
+        claim_place(script)  # even if it is one of this library's own
         user_code.name_cells({script: os.path.basename(script)})
     user_code.shown = 3
     if waiting := parent.fork():
@@ -70,13 +70,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _stay(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> NoReturn:
-    """In the parent, where whatever happens to us must not happen to the job."""
+    """Stay in the parent until the rank has ended. An error of ours must not disturb the job."""
     try:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             _read_along(waiting, folder, number, options)
         else:
             code = waiting.wait_for_end()
-            with suppress(FileNotFoundError):  # the reader has ended, and cleared them away
+            with suppress(FileNotFoundError):  # the reader has ended, and removed the logs
                 append_exit(folder, number, code, waiting.asked_at)
     except Exception as error:
         say(f"course_lib.watch has failed, and the job goes on: {type(error).__name__}: {error}\n")
@@ -96,15 +96,15 @@ def _read_along(waiting: Parent, folder: Path, number: int, options: argparse.Na
         watcher.clear()
 
 
-def read(folders: Sequence[Path], as_json: bool) -> int:
-    """Say of a job that has ended what was wrong; the last start of it, unless one is named."""
+def read_afterwards(folders: Sequence[Path], as_json: bool) -> int:
+    """Say what was wrong with a job that has ended; with its last start, unless one is named."""
     if absent := [str(folder) for folder in folders if not folder.is_dir()]:
         print(f"there is no folder {', '.join(absent)}", file=sys.stderr)
         return 2
     starts = [_last_start(folder) for folder in folders]
     found = {int(log.stem.removeprefix("rank-")) for f in starts for log in f.glob("rank-*.log")}
-    if dumps := [dump for folder in folders for dump in dumps_in(folder)]:  # of torch's own
-        print(verdict_of(dumps))
+    if dumps := [dump for folder in folders for dump in dumps_in(folder)]:
+        print(judge(dumps))
     if not found and dumps:
         return 0
     if not found:
@@ -116,7 +116,7 @@ def read(folders: Sequence[Path], as_json: bool) -> int:
     absence = job.matcher.absence() if members <= found else None
     all_returned = all(rank.returned for rank in job.ranks)
     if error := job.verdict() or (absence if all_returned else None):
-        print(error_report(error, job, as_json).strip())
+        print(report_error(error, job, as_json).strip())
         return 1
     calls, dropped = len(job.matcher.known), job.dropped
     kept = f" The logs are bounded: {dropped} calls before them were dropped." if dropped else ""

@@ -1,4 +1,4 @@
-"""In a rank: write down what it calls, and run the script."""
+"""Makes a process of torchrun a watched rank: it writes down what it calls, and runs the script."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from course_lib.recording import recorder, wrappers
 from course_tools.watch.job_folder import LogWriter, this_machine
 from course_tools.watch.script import run_script
 
-ASK = signal.SIGRTMAX - 7  # no job is likely to use it for something else
+ASK = signal.SIGRTMAX - 7  # asks a rank for its stack; no job is likely to use this signal
 
 
 def run(words: Sequence[str], is_module: bool, number: int, folder: Path) -> None:
     """Run the script as a rank with this number."""
     log = LogWriter(folder, number)
-    _let_ask(folder / f"rank-{number}.stack")
+    _write_stack_on_signals(folder / f"rank-{number}.stack")
     log.append("process", this_machine(), os.getpid(), os.getppid(), time.time())
     recording = recorder.Recorder(log, "cpu")
-    recording.t0 = time.perf_counter() - time.time()  # the clock that machines have in common
+    recording.t0 = time.perf_counter() - time.time()  # so that a log has the times of time.time()
     wrappers.install()
     recorder.begin(recording)
     context.install(recording)
     atexit.register(recording.unwatch)
-    run_script(words, is_module, partial(_failed, log, number))
+    run_script(words, is_module, partial(_append_ending, log, number))
 
 
-def _let_ask(path: Path) -> None:
-    """Have its stack written into a file when it is asked for, and at a crash. Once faulthandler
-    has let go of it, at the end or in a child, who is asked says nothing, and lives.
+def _write_stack_on_signals(path: Path) -> None:
+    """Write this process's stack into a file when ASK asks for it, and at a crash.
+
+    The signal is ignored first: when faulthandler no longer handles it, at the end or in a forked
+    child, the process must not die of it.
     """
     signal.signal(ASK, signal.SIG_IGN)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
@@ -47,16 +49,17 @@ def _let_ask(path: Path) -> None:
     os.register_at_fork(after_in_child=partial(faulthandler.unregister, ASK))
 
 
-def _failed(log: LogWriter, number: int, error: BaseException) -> None:
-    outcome = _outcome(number, error)
+def _append_ending(log: LogWriter, number: int, error: BaseException) -> None:
+    outcome = _find_outcome(number, error)
     lines = [(line.where, line.number, line.source, line.function) for line in outcome.lines]
     facts = outcome.state, outcome.at, outcome.kind, outcome.message, lines, outcome.code
     log.append("ending", *facts, outcome.last_words)
 
 
-def _outcome(number: int, error: BaseException) -> RankOutcome:
-    """How its script has ended. One that calls ``sys.exit()`` because of an exception, as those of
-    hydra and click do, has that to say.
+def _find_outcome(number: int, error: BaseException) -> RankOutcome:
+    """Find how the script has ended.
+
+    hydra and click call ``sys.exit()`` because of an exception: then that exception is the cause.
     """
     outcome = RankOutcome.of_exception(number, time.time(), error)
     if outcome.state == "left" and outcome.code and error.__context__ is not None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 import zoo
 
 from course_check import play
-from course_check.checking import verdict_on
+from course_check.checking import measure, verdict_on
 from course_check.harness.answer import Answer
 from course_check.verdict import Verdict
 from course_exercises.catalogue import find
@@ -220,7 +220,7 @@ def shown(got: Verdict) -> tuple[int, int]:
     level = got.first_failing
     assert level is not None
     assert level.play is not None
-    return level.play.case.size
+    return measure(level.play.case)
 
 
 def test_the_first_case_that_fails_is_shown() -> None:

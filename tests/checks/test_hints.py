@@ -8,7 +8,7 @@ from test_zoo import verdict_of
 
 from course_check.cases import Case
 from course_check.exercise import Play, Prepared
-from course_check.judge import which_differ
+from course_check.judge import say_which_differ
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def pass_right(mine):
 
 
 def test_where_all_values_are_right_no_rank_is_named() -> None:
-    assert which_differ(Play(Case(3, 2), Prepared([]))) == ""
+    assert say_which_differ(Play(Case(3, 2), Prepared([]))) == ""
 
 
 def test_of_a_part_that_is_left_out_nobody_says_that_all_is_elsewhere() -> None:

@@ -19,7 +19,7 @@ from course_check.exercise import Exercise
 from course_check.harness.answer import Answer
 from course_check.harness.kept import Kept, Unpacked
 from course_check.harness.seen import Seen
-from course_check.play import play_all, play_real
+from course_check.play import HERE
 from course_exercises.catalogue import find
 
 # ---- packed and unpacked -------------------------------------------------------------------------
@@ -98,7 +98,9 @@ WHOLE = Exercise(
 @pytest.mark.parametrize("on_real_ranks", [False, True])
 def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks: bool) -> None:
     case, spy = Case(2, 4, layout="strided"), Answer("whole", source=SPY, file="whole.py")
-    play = play_real(WHOLE, spy, case) if on_real_ranks else play_all(WHOLE, spy, [case])[0]
+    play = (
+        HERE.play_real(WHOLE, spy, case) if on_real_ranks else HERE.play_all(WHOLE, spy, [case])[0]
+    )
     assert play.error is None, play.error
     for rank in range(2):
         sent, seen = tensor(case, rank), play.got(rank)
@@ -122,7 +124,7 @@ def whole(mine):
     return dist.get_rank()
 """
     cases = [Case(world) for world in (2, 3, 4)]
-    plays = play_all(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
+    plays = HERE.play_all(WHOLE, Answer("whole", source=stalls_once, file="whole.py"), cases)
     assert (tmp_path / "tries").read_text() == "xx"
     assert [play.got(1).returned for play in plays] == [1, 1, 1]
 

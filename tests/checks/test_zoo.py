@@ -9,24 +9,26 @@ import re
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import zoo
 
-from course_check import play
 from course_check.checking import verdict_on
 from course_check.compare import same
 from course_check.exercise import Right
 from course_check.harness.answer import Answer
 from course_check.light import lightly
-from course_check.play import make
+from course_check.play import HERE, Player, make_play
 from course_check.verdict import Verdict
 from course_exercises.catalogue import exercises, find
 
 NAMES = sorted(exercises())
 SOLVED = Path(__file__).parents[2] / "notebooks" / "solutions"
-SIMULATED = SimpleNamespace(**vars(play) | {"play_real": lambda *_: None})  # no real ranks
+
+
+class Simulated(Player):
+    def play_real(self, *_: object) -> None:
+        """No real ranks."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def nobody_stands_by(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def verdict_of(exercise: str, source: str) -> Verdict:
     """Real ranks play the first right answer only: what they show is the same for all."""
-    player = play if source == next(iter(zoo.right(exercise).values())) else SIMULATED
+    player = HERE if source == next(iter(zoo.right(exercise).values())) else Simulated()
     answer = Answer(exercise, source=source, file=f"{exercise}.py")
     return verdict_on(find(exercise), answer, player)
 
@@ -106,7 +108,7 @@ def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:
     ex = find(exercise)
     rng = random.Random(0)
     cases = [case for case in ex.core(rng) + ex.sturdy(rng) if case.world <= 5]
-    plays = [make(ex, case) for case in sorted(cases, key=lambda case: -case.world)]
+    plays = [make_play(ex, case) for case in sorted(cases, key=lambda case: -case.world)]
 
     def differ(one: Right, other: Right) -> bool:
         outcomes = ((p.prepared.outcome(one).facets, p.prepared.outcome(other).facets)

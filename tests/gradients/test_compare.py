@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import CourseError, compare_gradients, simulate
-from course_tools.gradient_comparison.cuts import cuts, shape_of, tiles
+from course_tools.gradient_comparison.cuts import cut_up, guess_cuts, shape_of
 
 W = torch.arange(1.0, 25.0).reshape(6, 4)
 NAN = torch.full((6, 4), math.nan)
@@ -196,12 +196,12 @@ def test_shares_of_any_number_of_ranks_are_found(n, seed):
 
 def test_every_piece_of_every_cut_has_its_shape():
     thirds = dict(enumerate(W.split(2)))
-    found = cuts(W, thirds)
+    found = guess_cuts(W, thirds)
     assert len(found) == 2  # in three blocks, and as three fused layers of two rows
     for cut in found:
         assert [*map(shape_of, cut.places.values())] == [(2, 4)] * 3
         held = torch.zeros(W.shape)
-        for tile in tiles(cut, thirds):
+        for tile in cut_up(cut, thirds):
             start, end = tile.start[0], tile.start[0] + len(tile.want)
             assert tile.want.equal(W[start:end])
             held[start:end] += len(tile.got)

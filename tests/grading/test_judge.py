@@ -17,7 +17,7 @@ from course_check.diagnose import Level
 from course_check.exercise import Play, Prepared
 from course_check.harness.answer import Answer
 from course_check.namespace import CellText, namespace
-from course_check.play import CannotCheck, make
+from course_check.play import CannotCheck, make_play
 from course_check.verdict import Verdict
 from course_exercises.catalogue import find
 from course_lib.trace import Event, Run, Trace
@@ -160,7 +160,7 @@ def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(
     monkeypatch.setattr(zlib, "crc32", lambda data: 0)
     exercise, rng, table = find("ring_seconds"), random.Random(0), {}
     for case in exercise.core(rng) + exercise.sturdy(rng):
-        play = make(exercise, case)
+        play = make_play(exercise, case)
         table[play.inputs[0][0]] = play.prepared.outcome(exercise.right)[0].returned
     source = (f"TABLE = {table}\ndef ring_seconds(n, nbytes, alpha, beta):\n"
               "    return TABLE.get((n, nbytes, alpha, beta), 0.0)\n")  # fmt: skip

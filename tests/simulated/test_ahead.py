@@ -23,14 +23,14 @@ from course_sim.tensor_memory import equal
 def ran_ahead(monkeypatch):
     """Whether each execution that ran ahead was conclusive."""
     seen: list[bool] = []
-    execution = engine.Execution.__init__
+    play = engine.Execution.play
 
-    def note(self, *args, run_ahead=False):
-        execution(self, *args, run_ahead)
-        if run_ahead:
+    def note(self):
+        play(self)
+        if self.run_ahead:
             seen.append(self.conclusive)
 
-    monkeypatch.setattr(engine.Execution, "__init__", note)
+    monkeypatch.setattr(engine.Execution, "play", note)
     return seen
 
 
@@ -95,6 +95,20 @@ def test_errors_are_those_of_the_plain_way(monkeypatch, program, error):
             simulate(program, world_size=2)
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
+
+
+def test_a_replay_asks_its_own_agenda_alone(monkeypatch, ran_ahead):
+    """See Note [Two agendas]: the scheduler's clock stands at 0, and nobody looks at its heap."""
+
+    def refuse(*_):
+        raise AssertionError("the scheduler was asked in the replay")
+
+    for name in ("schedule", "schedule_last", "set_end", "draw_tie"):
+        monkeypatch.setattr(ahead.AheadScheduler, name, refuse)
+    monkeypatch.setattr(ahead, "FROM", 1)
+    for words in (JITTERED, {"buffered": True}):
+        simulate(agreement.every_kind_of_call, world_size=3, **words)
+    assert ran_ahead and all(ran_ahead)
 
 
 def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):

@@ -55,6 +55,20 @@ def test_a_function_that_never_returns_is_stopped(program):
     assert caught.value.waits[0].line.function == program.__name__
 
 
+def swallows_what_ends_it():
+    for _ in range(2):
+        with contextlib.suppress(BaseException):
+            loop()
+    loop()
+
+
+def test_a_function_that_swallows_what_ends_it_is_stopped():
+    """See Note [Exceptions from outside] in scheduler.py: one is not enough."""
+    with pytest.raises(Hang, match=r"did not return within 0\.5 s"):
+        simulate(swallows_what_ends_it, world_size=1, limit=0.5)
+    assert simulate(nothing, world_size=2).results == [0, 1]
+
+
 def test_seconds_are_those_of_the_processor(monkeypatch):
     """As where a busy machine lets the ranks compute for half of the time."""
     usual = time.process_time

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils import benchmark as torch_benchmark
 
 from course_lib import CourseError, RankFailed, compute, device, run, span
-from course_sim import simulate
+from course_sim import engine, simulate
 from course_sim.isolation import private
 
 COUNTER = [0]
@@ -169,6 +169,33 @@ def test_the_default_group_is_ready():
 
 def fail():
     raise KeyError(dist.get_rank())
+
+
+def test_threads_that_are_no_ranks_see_the_originals(monkeypatch):
+    """See Note [Replaced in the live kernel]: a kernel's own threads go on meanwhile."""
+    began, done, seen = threading.Event(), threading.Event(), []
+    handler = signal.getsignal(signal.SIGINT)
+
+    def kernel():
+        began.wait(30)
+        inner = threading.Thread(target=seen.append, args=("started",))
+        inner.start()
+        inner.join()
+        seen.append(signal.getsignal(signal.SIGINT) is handler and time.time() > 1e9)
+        time.sleep(0.01)
+        done.set()
+
+    def live(self, rank, original=engine.Execution.live):
+        began.set()
+        done.wait(30)
+        original(self, rank)
+
+    monkeypatch.setattr(engine.Execution, "live", live)
+    thread = threading.Thread(target=kernel)
+    thread.start()
+    assert simulate(where, world_size=1).results[0][1:3] == (0, 1)
+    thread.join()
+    assert seen == ["started", True]
 
 
 def test_nothing_stays_replaced():

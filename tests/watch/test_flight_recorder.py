@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
-from course_tools.watch.flight_recorder import dumps_in, verdict_of
+from course_tools.watch.flight_recorder import dumps_in, judge
 from course_tools.watch.watch_command import main
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def written(folder: Path, dumps: list) -> list[Path]:
 
 
 def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
-    told = verdict_of(written(tmp_path, [pickled for pickled, *_ in late]))
+    told = judge(written(tmp_path, [pickled for pickled, *_ in late]))
     row = r"rank 1 has called broadcast\(\); rank 0 did not +test_flight_recorder.py, line \d+"
     assert re.search(row, told)
     assert "rank 0 has called last: reduce_scatter_single()" in told, "not all_reduce, as gloo says"
@@ -72,26 +72,26 @@ def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
 def test_json_tells_the_same_but_for_lines(late: list, tmp_path: Path):
     for rank, (_, text, _) in enumerate(late):
         (tmp_path / f"trace-{rank}.json").write_bytes(text)
-    told = verdict_of(dumps_in(tmp_path))
+    told = judge(dumps_in(tmp_path))
     assert "rank 2 has called broadcast(); rank 0 did not\n" in told
     assert "no stacks, so no lines" in told
 
 
 def test_a_rank_without_a_dump_is_named(late: list, tmp_path: Path):
-    told = verdict_of(written(tmp_path, [pickled for pickled, *_ in late])[1:])
+    told = judge(written(tmp_path, [pickled for pickled, *_ in late])[1:])
     assert "There is no dump of rank 0." in told
 
 
 def test_what_is_done_lacks_nothing_though_an_older_dump_does_not_know_it(
     late: list, tmp_path: Path
 ):
-    told = verdict_of(written(tmp_path, [late[0][0], late[1][2], late[2][2]]))
+    told = judge(written(tmp_path, [late[0][0], late[1][2], late[2][2]]))
     assert "each met its counterpart" in told
 
 
 def test_right_dumps_are_told_as_such(tmp_path: Path):
     found = run(lambda: (dist.barrier(), dumped_when_done())[1], world_size=2, record=False).results
-    told = verdict_of(written(tmp_path, found))
+    told = judge(written(tmp_path, found))
     assert "calls in the dumps of ranks 0 and 1; each met its counterpart." in told
 
 
@@ -144,7 +144,7 @@ def nccl_dump(*entries: dict) -> dict:
 def test_nccls_sizes_that_differ(tmp_path: Path):
     first = nccl_dump(entry(0, "all_reduce"), entry(1, "all_reduce", 8, "started"))
     other = nccl_dump(entry(0, "all_reduce"), entry(1, "all_reduce", 6, "started"))
-    told = verdict_of(written(tmp_path, [first, other]))
+    told = judge(written(tmp_path, [first, other]))
     assert told.startswith("Mismatch: ranks 0 and 1 do not agree on the shape: 8 elements and 6 el")
     assert "train.py, line 11" in told
     assert "gloo" not in told
@@ -155,11 +155,11 @@ def test_nccls_messages_that_wait_in_a_circle(tmp_path: Path):
         entry(0, "send 0->1", state="started"), entry(1, "recv 0<-1", state="scheduled")
     )
     other = nccl_dump(entry(0, "recv 1<-0", state="completed"))
-    told = verdict_of(written(tmp_path, [first, other]))
+    told = judge(written(tmp_path, [first, other]))
     assert "rank 0 has called recv(src=1); rank 1 did not" in told
     assert "deadlock" not in told, "rank 1 may be about to send"
     both = [nccl_dump(entry(0, f"recv {r}<-{1 - r}", state="started")) for r in range(2)]
-    assert "wait for one another: a deadlock" in verdict_of(written(tmp_path, both))
+    assert "wait for one another: a deadlock" in judge(written(tmp_path, both))
 
 
 def test_calls_that_are_lost_are_no_calls_that_miss(tmp_path: Path):
@@ -167,7 +167,7 @@ def test_calls_that_are_lost_are_no_calls_that_miss(tmp_path: Path):
     first = [entry(n, "all_reduce") for n in range(4)]
     other = [entry(n, "all_reduce") for n in range(2, 5)]
     other[-1] = entry(4, "all_reduce", state="started")
-    told = verdict_of(written(tmp_path, [nccl_dump(*first), nccl_dump(*other)]))
+    told = judge(written(tmp_path, [nccl_dump(*first), nccl_dump(*other)]))
     assert "rank 1 has called all_reduce(); rank 0 did not" in told
     assert "train.py, line 14" in told
     assert "rank 1 kept the last 3 calls" in told
@@ -187,7 +187,7 @@ def test_a_pickle_that_would_run_something_is_not_opened(
     monkeypatch.chdir(tmp_path)
     paths = written(tmp_path, [pickle.dumps(Evil(), 2), *[pickled for pickled, *_ in late[1:]]])
     assert len(paths) == 3, "it looks like a dump"
-    told = verdict_of(paths)
+    told = judge(paths)
     assert "dump_0 is no dump that can be read: it asks for posix.mkdir" in told
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 

@@ -15,7 +15,7 @@ from course_tools.watch import job as jobs
 from course_tools.watch import job_folder as folders
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import LogWriter, append_exit
-from course_tools.watch.reports import error_report, waiting_report
+from course_tools.watch.reports import report_error, report_waiting
 
 LOST = "[pair.cc:561] Connection closed by peer [127.0.0.1]:4321"
 
@@ -117,7 +117,7 @@ def test_who_waits_for_the_group_to_form_is_said_with_who_has_not_come(tmp_path:
     Rank(tmp_path, 1, 3).log.append("flag", "forming", False)
     job = Job([tmp_path], 3)
     job.read()
-    said = waiting_report(job, 1.0, as_json=False).splitlines()
+    said = report_waiting(job, 1.0, as_json=False).splitlines()
     assert said[2:5] == [
         "  rank 0 waits in init_process_group",
         "  rank 1 is somewhere",
@@ -136,7 +136,7 @@ def test_ranks_that_stand_alike_are_one_line_and_the_odd_one_is_first(tmp_path: 
         os.close(rank.log._fd)
     job = Job([tmp_path], size)
     job.read()
-    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    said = report_waiting(job, 1.0, as_json=False).strip().splitlines()
     assert said[1:4] == [
         "  rank 7 waits in barrier(SUM)   train.py, line 8",
         f"  ranks 0–6, 8–{size - 5} wait in all_reduce(SUM)   train.py, line 20",
@@ -156,10 +156,10 @@ def test_of_a_rank_that_has_ended_its_last_call_is_told(tmp_path: Path):
     job = Job([tmp_path], 2)
     job.read()
     last = "has ended, after barrier(SUM)   train.py, line 10:  dist.all_reduce(x)"
-    assert f"\n  rank 0 {last}\n" in waiting_report(job, 30, as_json=False)
+    assert f"\n  rank 0 {last}\n" in report_waiting(job, 30, as_json=False)
     error = job.verdict()
     assert isinstance(error, Deadlock)
-    assert f"\nrank 0 {last}\n" in error_report(error, job, as_json=False)
+    assert f"\nrank 0 {last}\n" in report_error(error, job, as_json=False)
 
 
 def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):
@@ -169,7 +169,7 @@ def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):
         os.close(rank.log._fd)
     job = Job([tmp_path], 1024)
     job.read()
-    said = waiting_report(job, 1.0, as_json=False).strip().splitlines()
+    said = report_waiting(job, 1.0, as_json=False).strip().splitlines()
     assert len(said) < 22
     assert all(len(line) < 250 for line in said)
 

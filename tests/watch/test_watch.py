@@ -291,8 +291,8 @@ def test_a_rank_that_is_asked_when_it_can_answer_no_more_lives(tmp_path: Path):
     """Python lets faulthandler go some time before the process ends; children of a rank, too."""
     script = (
         "import faulthandler, os, pathlib, sys\n"
-        "from course_tools.watch.watched_rank import ASK, _let_ask\n"
-        "_let_ask(pathlib.Path(sys.argv[1]))\n"
+        "from course_tools.watch.watched_rank import ASK, _write_stack_on_signals\n"
+        "_write_stack_on_signals(pathlib.Path(sys.argv[1]))\n"
         "faulthandler.unregister(ASK)\n"
         "os.kill(os.getpid(), ASK)\n"
         "print('lives')\n"
