@@ -22,12 +22,12 @@ def sizes_of(reads: Any, writes: Any, in_order: bool) -> tuple[int, int, bool]:
     """
     bytes_in, bytes_out, dense = 0, 0, True
     try:
-        for tensor in writes if in_order else (*reads, *writes):
-            dense = dense and (tensor.is_contiguous() or (not in_order and _is_dense(tensor)))
         for tensor in reads:
             bytes_in += tensor.nbytes
+            dense = dense and (in_order or tensor.is_contiguous() or _is_dense(tensor))
         for tensor in writes:
             bytes_out += tensor.nbytes
+            dense = dense and (tensor.is_contiguous() or (not in_order and _is_dense(tensor)))
     except RuntimeError:  # a sparse tensor is no one block of memory
         return _dense_size(reads), _dense_size(writes), True
     return bytes_in, bytes_out, dense
