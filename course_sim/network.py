@@ -139,10 +139,10 @@ class Fabric:
     def route(self, src: int, dst: int) -> tuple[Link, Link, float, float]:
         """Out-link, in-link, α and β between two ranks."""
         net = self.network
-        a, b = src // self._per_node, dst // self._per_node
-        if net.inter is None or a == b:
+        if net.inter is None or src // self._per_node == dst // self._per_node:
             return self._out[src], self._in[dst], net.latency, 1 / net.bandwidth
-        return self._up[a], self._down[b], net.inter.latency, 1 / net.inter.bandwidth
+        up, down = self._up[src // self._per_node], self._down[dst // self._per_node]
+        return up, down, net.inter.latency, 1 / net.inter.bandwidth
 
     def send(
         self, agenda: Agenda, op: Event, delivered: Callable[[float], None], drawn: bool

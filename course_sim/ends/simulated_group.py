@@ -129,10 +129,14 @@ class SimulatedGroup(_ProcessGroup):
     # -- point to point ------------------------------------------------------------------------
 
     def send(self, tensors: Tensors, dst: int, tag: int) -> Any:
-        return compat.outside_of_modes(self._send, tensors[0], self._peer(dst), tag, call_site())
+        if compat.function_modes():
+            return compat.outside_of_modes(self.send, tensors, dst, tag)
+        return self._send(tensors[0], self._peer(dst), tag, call_site())
 
     def recv(self, tensors: Tensors, src: int, tag: int) -> Any:
-        return compat.outside_of_modes(self._recv, tensors[0], self._peer(src), tag, call_site())
+        if compat.function_modes():
+            return compat.outside_of_modes(self.recv, tensors, src, tag)
+        return self._recv(tensors[0], self._peer(src), tag, call_site())
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return compat.outside_of_modes(self._recv, tensors[0], -1, tag, call_site())

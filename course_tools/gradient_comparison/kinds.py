@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
-from itertools import compress, groupby
+from itertools import compress, pairwise
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from course_lib.diagnosis.lines import ranks_text
 from course_tools.gradient_comparison.cuts import Cut, Tile, cut_up, shape_of
 
 RIGHT, WRONG = "right", "wrong"
+SCATTERED = 20_000  # beginnings and ends of stretches of wrong slices
 NAMES = {(1, 0): "element", (2, 0): "row", (2, 1): "column"}  # by how many dimensions, and which
 Pairs = Callable[[], Iterable[tuple[Tensor, Tensor]]]  # what is there, what should be
 
@@ -238,6 +239,8 @@ def some_rows(it: Compared) -> str:
     for dim in range(dims):
         name = NAMES.get((dims, dim), f"dimension {dim}'s slice")
         off, right = _find_off(it, dim)
+        if sum(int(mask.diff().sum()) for mask in off.values()) > SCATTERED:
+            continue  # no cause leaves so many stretches, and each would be looked at
         wrong_ones = _keep(it, dim, off)
         common = wrong_ones.solve(wrong_ones.each())
         how = "" if common is None else it.say_times(common)
@@ -263,10 +266,10 @@ def _keep(it: Compared, dim: int, off: dict[int, Tensor], copies: bool = False) 
         start, length = tile.start[dim], tile.want.shape[dim]
         masks = torch.stack([off[rank][start : start + length] for rank in tile.got], dim=1)
         # Neighbouring slices that are wrong on the same ranks make one tile.
-        for wrong, run in groupby(enumerate(masks.tolist()), key=lambda slice_: slice_[1]):
-            if any(wrong):
-                first, *others = (at for at, _ in run)
-                cut = (dim, first, 1 + len(others))
+        changes = (masks[1:] != masks[:-1]).any(1).nonzero().flatten() + 1
+        for first, end in pairwise([0, *changes.tolist(), length]):
+            if any(wrong := masks[first].tolist()):
+                cut = (dim, first, end - first)
                 held = tile.got if copies else compress(tile.got, wrong)
                 got = {rank: tile.got[rank].narrow(*cut) for rank in held}
                 found.append(Tile(tile.start, tile.want.narrow(*cut), got))
