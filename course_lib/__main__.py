@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,15 +72,6 @@ def run_release(args: argparse.Namespace) -> int:
     return main(args)
 
 
-COMMANDS = {
-    "doctor": run_doctor,
-    "check": run_check,
-    "update": run_update,
-    "progress": run_progress,
-    "build": run_build,
-    "grade": run_grade,
-    "release": run_release,
-}
 FOR_STAFF = ("build", "grade", "release")
 
 
@@ -98,43 +89,41 @@ def parser() -> argparse.ArgumentParser:
     top = _Parser(prog="python -m course_lib", description="What the course can do from a shell.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, help: str) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable, help: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=help, description=help)
-        sub.set_defaults(command=name)
+        sub.set_defaults(command=name, run=run)
         return sub
 
-    command("doctor", "what this machine can run, and how to mend what is missing")
+    command("doctor", run_doctor, "what this machine can run, and how to mend what is missing")
 
-    command(
-        "watch", "says what goes wrong in a torchrun job: torchrun … -m course_lib.watch train.py"
-    )
+    job = "torchrun … -m course_lib.watch train.py"
+    command("watch", run_watch, f"says what goes wrong in a torchrun job: {job}")
 
-    check = command("check", "check one exercise in a file or a notebook")
+    check = command("check", run_check, "check one exercise in a file or a notebook")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
     check.add_argument("file", metavar="FILE", help="a module or a notebook that defines it")
     how = check.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print the verdict as JSON")
     how.add_argument("--again", action="store_true", help="and again on each save, until Ctrl-C")
 
-    update = command("update", "carry your answers in work/ into newer lessons")
+    update = command("update", run_update, "carry your answers in work/ into newer lessons")
     update.add_argument("--missing", action="store_true", help="only add copies that are missing")
 
-    command("progress", "which exercises are solved, and which comes next")
+    command("progress", run_progress, "which exercises are solved, and which comes next")
 
     _add_instructors_commands(command)
     return top
 
 
-def _add_instructors_commands(command) -> None:
-    build = command("build", "lessons -> both copies of each, and the manifest")
+def _add_instructors_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    build = command("build", run_build, "lessons -> both copies of each, and the manifest")
     build.add_argument("lessons", metavar="LESSON", nargs="*", help="numbers (default: all)")
     build.add_argument("--check", action="store_true", help="only say what differs from its source")
     build.add_argument("--force", action="store_true", help="execute what has not changed, too")
 
-    grade = command("grade", "marks and feedback for submitted notebooks")
-    grade.add_argument(
-        "submissions", metavar="SUBMISSION", nargs="+", help="notebooks, or folders of them"
-    )
+    grade = command("grade", run_grade, "marks and feedback for submitted notebooks")
+    what = "notebooks, or folders of them"
+    grade.add_argument("submissions", metavar="SUBMISSION", nargs="+", help=what)
     grade.add_argument("--out", required=True, help="the folder for marks and feedback")
     grade.add_argument("--manifest", help="the release's (default: notebooks/manifest.json)")
     grade.add_argument("--policy", help="a file of TOML: what the instructor decides")
@@ -142,7 +131,7 @@ def _add_instructors_commands(command) -> None:
     grade.add_argument("--exercise", help="judge this one again, and no other")
     grade.add_argument("--jobs", type=int, default=2, help="submissions at a time (default: 2)")
 
-    release = command("release", "a folder for students: nothing that solves")
+    release = command("release", run_release, "a folder for students: nothing that solves")
     release.add_argument("--lessons", required=True, help="numbers, as 00,01")
     release.add_argument("--manifest", required=True, help="the file for the release's manifest")
     release.add_argument("--out", required=True, help="the folder to make")
@@ -172,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command != "doctor" and (problem := old_python()):
             print(problem, file=sys.stderr)
             return 2
-        code = COMMANDS[args.command](args)
+        code = args.run(args)
         sys.stdout.flush()  # here, where a reader that has gone can still be answered
         return code
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Which lines a rank passes, as far as the text of one function tells.
+"""Which lines a rank passes, as far as the text of one function shows it.
 
 if rank == 0:
     evaluate()      a     whoever passes a comes to b as well: where one rank stands at a and
@@ -22,9 +22,9 @@ _LEAVES = re.compile(r"^\s*(return|raise|continue|break)\b|\belse$")
 
 
 def passes_both(a: Line, b: Line) -> bool:
-    """Whether a rank that passes one of two lines comes to the other, too: so it is where one of
-    them is indented as little as anything between them. False is no answer: it may still be so
-    where each is behind a condition of its own, or in another function.
+    """Whether a rank that passes one of two lines comes to the other, too. That is so if one of
+    them is indented as little as anything between them. False is no answer: a rank may still pass
+    both if each has a condition of its own, or is in another function.
     """
     first, last = sorted((a, b), key=lambda line: line.number)
     text = linecache.getlines(a.file)[first.number - 1 : last.number]

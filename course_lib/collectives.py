@@ -1,4 +1,4 @@
-"""What a collective is, in one table, for whoever records, plays, compares, draws or explains one.
+"""What a collective is, in one table, for all modules that record, play, compare or draw one.
 
 A row's name is the operation as torch.distributed's documentation has it: an Event's ``op``.
 """
@@ -71,5 +71,5 @@ OP_OF_METHOD = {method: op for op, row in COLLECTIVES.items() for method in row.
 
 
 def collective(op: str) -> Collective:
-    """What there is to know of an operation; of a message, and of what is not known, nothing."""
+    """The row of an operation; an empty one for a message, and for an unknown operation."""
     return COLLECTIVES.get(op, _OTHER)

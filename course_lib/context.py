@@ -1,9 +1,9 @@
 """What a rank may ask about itself: its device, its clock, its seeds.
 
 ``device``, ``span`` and ``compute`` work in a real rank, in a simulated one and in no rank at all,
-so that a function can be tried in one process before it is run on many. Whoever starts a rank
-installs a Context; a thread's own Context (a simulated rank) goes before the process's (a real
-rank).
+so that a function can be tried in one process before it is run on many. Each engine installs a
+Context for its ranks. A thread's own Context (of a simulated rank) goes before the process's (of a
+real rank).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from course_lib.trace import Curve
 
 
 class Context:
-    """Outside of any rank: CPU, wall clock, nobody who records. Who starts a rank makes its own."""
+    """What holds outside of any rank: the CPU, the wall clock, no records. Each engine's ranks have
+    a subclass.
+    """
 
     device = torch.device("cpu")
     inside = ""  # the innermost span that the rank is in
@@ -33,14 +35,14 @@ class Context:
         """Record a stretch of time."""
 
     def add_memory(self, curve: Curve) -> None:
-        """Record how many bytes of tensors were alive: see beside/memory.py."""
+        """Record how many bytes of tensors were alive, as ``count_memory`` found."""
 
     def let_go(self) -> None:
-        """Give what else runs in this rank the time to drop what it no longer needs."""
+        """Give other threads of this rank the time to drop tensors that they no longer need."""
 
     def compute(self, seconds: float) -> float | None:
-        """Let this much of this rank's time pass. Returns when it will have passed, where that is
-        not now.
+        """Let this much of this rank's time pass. Returns the moment when it will have passed, or
+        None if that is now.
         """
         time.sleep(seconds)
         return None

@@ -11,7 +11,7 @@ _MOST_ELEMENTS = 1_000_000
 
 
 def stretch(tensor: Any) -> tuple[int, int]:
-    """The addresses between which a tensor lies."""
+    """The addresses between which a tensor's elements lie, gaps included."""
     start = tensor.data_ptr()
     if tensor.is_contiguous():
         return start, start + tensor.nbytes
@@ -21,12 +21,12 @@ def stretch(tensor: Any) -> tuple[int, int]:
 
 
 def shared_memory(tensors: Sequence[Any], are_read: bool = False) -> str:
-    """What a call is given to fill, in words, where what it fills is lost: "one tensor 3 times",
-    "tensors that share memory"; "" where it is not. All are dense or strided tensors on one device.
+    """What is wrong with the outputs of a call, in words: "one tensor 3 times" or "tensors that
+    share memory"; "" if nothing is. All are dense or strided tensors on one device.
 
-    Where some outputs have memory of their own, one tensor that stands for all others is a place
-    for what nobody reads: so Muon fills up the list of its last all_gather. Not where the call
-    reads them itself.
+    One tensor may stand for several outputs if others have memory of their own: then it is a place
+    for what nobody reads. So Muon fills up the list of its last all_gather. But if the call also
+    reads its outputs (``are_read``), no tensor may stand for two.
     """
     filled = {_place(tensor): tensor for tensor in tensors if tensor.numel()}
     times = Counter(_place(tensor) for tensor in tensors if tensor.numel())
@@ -42,6 +42,7 @@ def shared_memory(tensors: Sequence[Any], are_read: bool = False) -> str:
 
 
 def _place(tensor: Any) -> tuple[Any, ...]:
+    """What is equal of two tensors with exactly the same elements."""
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 

@@ -23,7 +23,7 @@ import cloudpickle
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.user_code import claim, is_user_code, kept_source, say_if_lines_are_lost, show_lines
+from course_lib.user_code import claim, find_source, is_user_code, say_if_lines_are_lost, show_lines
 
 _Cached = type(functools.lru_cache(int))
 _CPlusPlus = type(torch.distributed.ReduceOp.RedOpType)  # what classes of pybind11 are made by
@@ -38,7 +38,7 @@ class TooLarge(Exception):
 
 
 class CannotTravel(Exception):
-    """One part of a call does not unpickle: which one, and why."""
+    """One part of a call cannot be unpickled: ``name`` is the part, ``why`` the reason."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self.name, self.why = name, why(error)
@@ -46,7 +46,7 @@ class CannotTravel(Exception):
 
 
 class Pickler(cloudpickle.Pickler):
-    """Carries what was defined in a cell, and where: tensors go as torch has them go."""
+    """Carries what was defined in a cell, and in which cell. Tensors travel as torch has it."""
 
     def __init__(self) -> None:
         self.buffer = io.BytesIO()
@@ -57,29 +57,29 @@ class Pickler(cloudpickle.Pickler):
         if isinstance(obj, types.CodeType):
             file = obj.co_filename
             if file not in self._sources:
-                self._sources[file] = kept_source(obj)
+                self._sources[file] = find_source(obj)
             make, parts = self.dispatch_table[types.CodeType](obj)
-            return _code, (make, parts, file, self._sources[file])
+            return _make_code, (make, parts, file, self._sources[file])
         if isinstance(obj, types.ModuleType) and type(obj) is not types.ModuleType:
             return importlib.import_module, (obj.__name__,)  # torch.ops, whose class forbids more
-        if type(obj) is _CPlusPlus and _is_there(obj):
+        if type(obj) is _CPlusPlus and _is_in_its_module(obj):
             return getattr, (sys.modules[obj.__module__], obj.__name__)
         if type(type(obj)) is _CPlusPlus and hasattr(obj, "__members__"):
             return type(obj), (int(obj),)  # an enum, which would forget its value
         if isinstance(obj, _Cached) and not _can_be_imported(obj):
-            return _cached, (obj.__wrapped__, obj.cache_parameters())
+            return _make_cached, (obj.__wrapped__, obj.cache_parameters())
         if type(obj) is functools.cached_property:  # before Python 3.12 it holds a lock
             return functools.cached_property, (obj.func,), {"attrname": obj.attrname}
         if type(obj) is weakref.WeakKeyDictionary:  # functools.singledispatch has one
             return weakref.WeakKeyDictionary, (dict(obj),)
         reduced = super().reducer_override(obj)
         if isinstance(obj, types.FunctionType) and reduced is not NotImplemented:
-            return _at_home(obj, reduced)
+            return _reduce_at_home(obj, reduced)
         return reduced
 
 
 class _LightPickler(Pickler):
-    """Up to ``most`` bytes, and tensors without what lies around them."""
+    """Carries up to ``most`` bytes, and tensors without what lies around them in memory."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -92,18 +92,18 @@ class _LightPickler(Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
-            self._left -= obj.nbytes  # told before gigabytes have been copied
+            self._left -= obj.nbytes  # raises before gigabytes have been copied
             if self._left < 0:
                 raise TooLarge(self._most - self._left, self._most)
-            light = _light(obj)
+            light = _lighten(obj)
             if light is not obj:
                 return light.__reduce_ex__(4)
         return super().reducer_override(obj)
 
 
-def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a function travels by value, but with a library's globals by reference: a decorator's
-    wrapper would drag along whatever else that has.
+def _reduce_at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a function of a library travels by value, but with its globals by reference: the wrapper
+    that a decorator has made would drag along all of its module.
     """
     name = function.__globals__.get("__name__", "")
     home = sys.modules.get(name)
@@ -113,21 +113,23 @@ def _at_home(function: types.FunctionType, reduced: tuple[Any, ...]) -> tuple[An
     if vars(home) is not function.__globals__:
         return reduced
     _, (code, _, _, _, closure), (state, slots), *rest = reduced
-    return _function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
+    return _make_function, (code, name, closure), (state, slots | {"__globals__": {}}), *rest
 
 
-def _function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
+def _make_function(code: types.CodeType, module: str, closure: tuple[Any, ...] | None) -> Callable:
     return types.FunctionType(code, vars(importlib.import_module(module)), None, None, closure)
 
 
 def _goes_by_value(module: str) -> bool:
-    """Whether what is in a module travels by value: as nobody else can import it, or by wish."""
+    """Whether what is in a module travels by value: no rank could import it, or the user has asked
+    for it.
+    """
     names = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     return any(module == name or module.startswith(name + ".") for name in names)
 
 
-def _code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
-    """Code that knows where it comes from, which some versions of cloudpickle forget."""
+def _make_code(make: Callable, parts: tuple[Any, ...], file: str, source: str) -> types.CodeType:
+    """Code that knows its file, which some versions of cloudpickle forget."""
     if source and file not in linecache.cache:
         show_lines(file, source)
     return make(*parts).replace(co_filename=file)
@@ -138,19 +140,19 @@ def _can_be_imported(function: Any) -> bool:
     return known is function and not _goes_by_value(function.__module__)
 
 
-def _is_there(obj: Any) -> bool:
-    """Whether its module has a class under its name. pickle looks for its qualified name, which for
-    ``torch.nn.attention.SDPBackend`` is ``_SDPBackend``.
+def _is_in_its_module(obj: Any) -> bool:
+    """Whether a class is in its module under its ``__name__``. pickle looks for ``__qualname__``,
+    which is ``_SDPBackend`` for ``torch.nn.attention.SDPBackend``.
     """
     return getattr(sys.modules.get(obj.__module__), obj.__name__, None) is obj
 
 
-def _cached(function: Any, parameters: dict[str, Any]) -> Any:
-    """The same function under ``functools.lru_cache``, which holds nothing yet."""
+def _make_cached(function: Any, parameters: dict[str, Any]) -> Any:
+    """The same function under an empty ``functools.lru_cache``."""
     return functools.lru_cache(**parameters)(function)
 
 
-def _light(tensor: torch.Tensor) -> torch.Tensor:
+def _lighten(tensor: torch.Tensor) -> torch.Tensor:
     """The same values on the CPU, in a storage of their own size."""
     if tensor.layout != torch.strided:
         return tensor
@@ -176,8 +178,8 @@ def unpack(pickled: bytes) -> Any:
 
 
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
-    """Pickle a function and its arguments, one after the other, so that each can be named where it
-    fails; what they share is carried once. Raises CourseError that names what will not go.
+    """Pickle a function and its arguments, one after the other, so that the one that fails can be
+    named; what they share is carried once. Raises CourseError that names what cannot travel.
     """
     if not callable(fn):
         raise CourseError(
@@ -193,7 +195,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
         try:
             pickler.dump(part)
         except Exception as error:
-            culprit = _culprit(fn) if name == "the function" else None
+            culprit = _find_culprit(fn) if name == "the function" else None
             name, reason = culprit or (name, why(error))
             raise CourseError(
                 f"{name} cannot be sent to the ranks ({reason}): "
@@ -206,6 +208,7 @@ def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
 
 
 def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
+    """Raise CourseError if a function cannot be called with these arguments."""
     if inspect.iscoroutinefunction(fn):
         raise CourseError(
             f"{fn.__name__} is an async def: give the ranks a function that calls "
@@ -223,8 +226,8 @@ def _check_signature(fn: Callable, args: Sequence[Any]) -> None:
         return  # a builtin that tells nobody its signature
 
 
-def _culprit(fn: Callable) -> tuple[str, str] | None:
-    """Which of the variables that a function uses will not go, and why."""
+def _find_culprit(fn: Callable) -> tuple[str, str] | None:
+    """Which of the variables that a function uses cannot travel, and why."""
     used = inspect.getclosurevars(fn) if inspect.isfunction(fn) else None
     for name, value in {**used.nonlocals, **used.globals}.items() if used else ():
         try:

@@ -1,7 +1,10 @@
-"""One line that says how far something long has come, for whoever looks on.
+"""One line that says how far something long has come, for a person who looks on.
 
-It comes after five seconds and is gone when the work ends. Where nobody looks on, as in continuous
-integration, in a pipe, or under nbclient and nbval, not a byte is written.
+It appears after five seconds and is gone when the work ends. If no person looks on, as in
+continuous integration, in a pipe, or under nbclient and nbval, not a byte is written.
+
+    with ProgressLine(lambda: f"{done} of {total}"):
+        …
 """
 
 from __future__ import annotations
@@ -15,20 +18,20 @@ from typing import Any, TextIO
 
 SECONDS = 5.0  # before the line comes
 EVERY = 0.5  # seconds between two looks at how far it is
-_LONGEST = 79  # a terminal takes nothing back of a line that has gone on below
+_LONGEST = 79  # a terminal cannot take back a line that has wrapped
 _REST = "\x1b[K"  # to a terminal: clear from here to the end of the line
 
 
 class ProgressLine:
     """Shows ``say()`` and the seconds so far while a with-block lasts.
 
-    ``say`` is called in a thread of its own. Who prints in the block calls ``hide`` first. The line
-    goes to the reader's cell or terminal, if there is one, or to a terminal that is named.
+    ``say`` is called in a thread of its own. Call ``hide`` before you print in the block. The line
+    goes to ``terminal`` if that is given, or to the reader's cell or terminal if there is one.
     """
 
     def __init__(self, say: Callable[[], str], terminal: TextIO | None = None) -> None:
         self._say = say
-        self._stream, self._rest = (terminal, _REST) if terminal else _watched()
+        self._stream, self._rest = (terminal, _REST) if terminal else _find_onlooker()
         self._shown = ""
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -65,8 +68,8 @@ class ProgressLine:
             self._shown = text
 
 
-def _watched() -> tuple[TextIO | None, str]:
-    """Where somebody looks on, if anybody does, and what clears the rest of a line there."""
+def _find_onlooker() -> tuple[TextIO | None, str]:
+    """The stream at which a person looks, if there is one, and what clears a line's rest there."""
     nobody = None, ""
     if os.environ.get("CI"):
         return nobody

@@ -1,7 +1,7 @@
 """How ranks meet: what torchrun tells each of them, and what ``init_process_group`` may ask for.
 
-Both engines stand in for torchrun here. Whatever address and port a script writes into its
-environment, its ranks meet in a store that is there already: no port has to be free.
+Both engines stand in for torchrun. Whatever address and port a script writes into its environment,
+its ranks meet in a store that exists already: no port has to be free.
 """
 
 from __future__ import annotations
@@ -14,33 +14,30 @@ from typing import Any
 
 import torch.distributed as dist
 
-# where torch's ``env://`` and ``tcp://`` make the store in which ranks meet; ``dist.rendezvous`` is
-# the function of that name
+# Where torch's ``env://`` and ``tcp://`` make the store in which ranks meet. The module is imported
+# by its name because ``dist.rendezvous`` is the function of the same name.
 CREATE_STORE = (importlib.import_module("torch.distributed.rendezvous"), "_create_c10d_store")
-
 
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # says that a store is hosted at MASTER_PORT
 
 
 def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
     """What torchrun tells a rank on a machine that holds them all."""
-    size, number = str(world_size), str(rank)
-    return {
-        "RANK": number,
-        "LOCAL_RANK": number,
-        "ROLE_RANK": number,
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "ROLE_WORLD_SIZE": size,
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": "none",
-    }
+    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(world_size))
+    return ranks | sizes | _ONE_MACHINE
+
+
+_ONE_MACHINE = {
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "ROLE_NAME": "default",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_RUN_ID": "none",
+}
 
 
 def check_place(rank: int, world_size: int, asked_rank: int, asked_size: int) -> None:
@@ -57,8 +54,8 @@ def check_place(rank: int, world_size: int, asked_rank: int, asked_size: int) ->
         )
 
 
-def formed_already(engine: str) -> str:
-    """What to say to a function that forms a group which is there."""
+def already_formed_text(engine: str) -> str:
+    """The error for a function that forms the group although it exists already."""
     return (
         f"{engine} has formed the process group before the function begins: take "
         "init_process_group out of it, or give init=False"
@@ -66,8 +63,8 @@ def formed_already(engine: str) -> str:
 
 
 def meet_in(store: dist.Store, rank: int, world_size: int) -> Callable[..., dist.Store]:
-    """A maker of stores for this process's rank: the k-th group that it forms at a port meets
-    those of the others, in a part of ``store`` that is theirs alone.
+    """What to put at CREATE_STORE in this process's rank: the k-th group that it forms at a port
+    meets the k-th groups of the others, in a part of ``store`` that is theirs alone.
     """
     times: Counter[int] = Counter()
     usual, process = getattr(*CREATE_STORE), os.getpid()
@@ -75,7 +72,7 @@ def meet_in(store: dist.Store, rank: int, world_size: int) -> Callable[..., dist
     def create(
         host: str, port: int, asked_rank: int, asked_size: int, *more: Any, **how: Any
     ) -> Any:
-        if os.getpid() != process:  # the rank has started ranks of its own, whom nobody serves
+        if os.getpid() != process:  # the rank has started ranks of its own: they meet elsewhere
             os.environ.pop(AGENT_STORE, None)
             return usual(host, port, asked_rank, asked_size, *more, **how)
         check_place(rank, world_size, asked_rank, asked_size)

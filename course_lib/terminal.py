@@ -1,4 +1,4 @@
-"""What ranks print, and what they would ask for: the terminal, as both engines stand in for it."""
+"""What stands in for the terminal in a rank of either engine: output, logging, input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _LIBRARIES = {"torch"}  # they set up handlers in every process
 
 
 def show(text: str) -> None:
-    """Print from the cell's own thread, where Jupyter and nbval both look; what the stream cannot
-    show is written as its code.
+    """Print what ranks have printed, from the cell's own thread, where Jupyter and nbval look. What
+    the stream cannot encode is written as its code.
     """
     if text:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -20,22 +20,28 @@ def show(text: str) -> None:
         sys.stdout.flush()
 
 
-def for_a_rank(handler: logging.Handler) -> logging.Handler | None:
-    """The like of a log handler that writes to the terminal, for a rank, whose output is its own;
-    None for one that writes elsewhere.
+def handler_for_rank(handler: logging.Handler) -> logging.Handler | None:
+    """A copy of a log handler for a rank, if it writes to the terminal: a rank has its own output.
+    None for a handler that writes elsewhere.
     """
     stream = getattr(handler, "stream", None)
     if type(handler) is not logging.StreamHandler or not _is_terminal(stream):
         return None
-    own: logging.Handler = logging.StreamHandler()  # sys.stderr, which is the rank's
-    own.setLevel(handler.level)
-    own.setFormatter(handler.formatter)
+    own = _make_handler(handler.level, handler.formatter)
     own.filters = list(handler.filters)
     return own
 
 
+def _make_handler(level: int, formatter: logging.Formatter | None) -> logging.Handler:
+    """One that writes to this process's, or this simulated rank's, standard error."""
+    handler = logging.StreamHandler()
+    handler.setLevel(level)
+    handler.setFormatter(formatter)
+    return handler
+
+
 class LoggerSettings(NamedTuple):
-    """What a program has set of a logger: of its handlers those that write to the terminal."""
+    """What a program has set of a logger; of its handlers only those that write to the terminal."""
 
     name: str
     level: int
@@ -44,14 +50,14 @@ class LoggerSettings(NamedTuple):
 
 
 def log_settings() -> list[LoggerSettings]:
-    """This process's, for ranks that begin without: their INFO lines shall not vanish."""
+    """The settings of this process, for ranks that begin without any and would drop INFO lines."""
     out = []
     loggers = (logging.getLogger(name) for name in list(logging.root.manager.loggerDict))
     for logger in (logging.root, *loggers):
         handlers = [
             (h.level, h.formatter if type(h.formatter) is logging.Formatter else None)
             for h in logger.handlers
-            if for_a_rank(h) and logger.name.partition(".")[0] not in _LIBRARIES
+            if handler_for_rank(h) and logger.name.partition(".")[0] not in _LIBRARIES
         ]
         if handlers or logger.level:
             out.append(LoggerSettings(logger.name, logger.level, logger.propagate, handlers))
@@ -59,16 +65,13 @@ def log_settings() -> list[LoggerSettings]:
 
 
 def set_loggers(settings: Iterable[LoggerSettings]) -> None:
-    """Give this process's loggers what those of another had."""
+    """Give this process's loggers the settings of another process."""
     for name, level, propagate, handlers in settings:
         logger = logging.getLogger(None if name == "root" else name)
         logger.setLevel(level)
         logger.propagate = propagate
         for its_level, formatter in handlers:
-            handler = logging.StreamHandler()
-            handler.setLevel(its_level)
-            handler.setFormatter(formatter)
-            logger.addHandler(handler)
+            logger.addHandler(_make_handler(its_level, formatter))
 
 
 def _is_terminal(stream: object) -> bool:
@@ -77,7 +80,7 @@ def _is_terminal(stream: object) -> bool:
 
 
 def no_spawn(function: object) -> NoReturn:
-    """What is said where a rank would start ranks, as ``mp.spawn`` does in scripts."""
+    """Raise what a rank says if it would start ranks, as ``mp.spawn`` does in scripts."""
     name = getattr(function, "__name__", "the function")
     raise RuntimeError(
         f"the ranks are there already, and mp.spawn({name}) would start more: call {name} itself, "
@@ -87,7 +90,7 @@ def no_spawn(function: object) -> NoReturn:
 
 
 def no_keyboard() -> NoReturn:
-    """What a rank does that asks for input, or stops at a breakpoint."""
+    """Raise what a rank says if it asks for input, or stops at a breakpoint."""
     raise RuntimeError(
         "a rank has no keyboard: pass what it asks for as an argument; to step through the "
         "function, call it in the notebook itself, where it is the only rank"
@@ -95,6 +98,6 @@ def no_keyboard() -> NoReturn:
 
 
 def arguments() -> list[str]:
-    """The script's name and arguments; only a name in a notebook, whose kernel has its own."""
+    """The script's name and arguments. In a notebook only the name: the others are the kernel's."""
     is_script = hasattr(sys.modules["__main__"], "__file__")
     return list(sys.argv) if is_script else sys.argv[:1]

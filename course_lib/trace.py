@@ -219,31 +219,29 @@ class Trace:
         Format: "Trace Event Format", Google, 2016. Times there are microseconds.
         """
         path = Path(path)
-        path.write_text(json.dumps({"traceEvents": self._chrome_events()}, indent=0) + "\n")
+        path.write_text(json.dumps({"traceEvents": [*self._chrome_events()]}, indent=0) + "\n")
         return path
 
-    def _chrome_events(self) -> list[dict[str, Any]]:
-        out: list[dict[str, Any]] = []
+    def _chrome_events(self) -> Iterator[dict[str, Any]]:
+        """The names of ranks and lanes, a box for each call and span, an arrow for each message."""
         for rank in sorted({e.rank for e in self.events} | {s.rank for s in self.spans}):
-            out.append(_chrome("M", rank, 0, "process_name", args={"name": f"rank {rank}"}))
+            yield _chrome("M", rank, 0, "process_name", args={"name": f"rank {rank}"})
             for lane, name in enumerate(("communication", "spans")):
-                out.append(_chrome("M", rank, lane, "thread_name", args={"name": name}))
+                yield _chrome("M", rank, lane, "thread_name", args={"name": name})
         for e in self.events:
             end = e.issued if e.completed is None else e.completed
-            args: dict[str, Any] = {name: getattr(e, name) for name in _TOLD}
+            args = {
+                name: getattr(e, name) for name in ("peer", "nbytes", "dtype", "shape", "group")
+            }
             args["line"] = str(e.line or "")
-            out.append(_chrome("X", e.rank, 0, e.op, e.issued, end, args=args))
+            yield _chrome("X", e.rank, 0, e.op, e.issued, end, args=args)
         for s in self.spans:
-            out.append(_chrome("X", s.rank, 1, s.name, s.start, s.end, args={}))
+            yield _chrome("X", s.rank, 1, s.name, s.start, s.end, args={})
         for number, m in enumerate(self.messages):
             if m.recv is not None and m.recv.completed is not None:
                 arrow: dict[str, Any] = {"bp": "e", "id": number, "cat": "message"}
-                out.append(_chrome("s", m.src, 0, "message", m.send.issued, **arrow))
-                out.append(_chrome("f", m.dst, 0, "message", m.recv.completed, **arrow))
-        return out
-
-
-_TOLD = ("peer", "nbytes", "dtype", "shape", "group")  # of an Event, in a box's details
+                yield _chrome("s", m.src, 0, "message", m.send.issued, **arrow)
+                yield _chrome("f", m.dst, 0, "message", m.recv.completed, **arrow)
 
 
 def _chrome(
@@ -279,8 +277,9 @@ class Run:
 
 @contextmanager
 def many_events() -> Iterator[None]:
-    """While millions of small records come into being that live until the end: do not look through
-    them for garbage again and again."""
+    """Around the making of millions of small records that live until the end: the garbage collector
+    shall not look through them again and again.
+    """
     before = gc.get_threshold()
     gc.set_threshold(1_000_000, 50, 100)
     try:

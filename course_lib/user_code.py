@@ -27,7 +27,7 @@ _OURS = tuple(os.path.join(_HOUSE, name, "") for name in PACKAGES)
 _PYTHON = (sysconfig.get_paths()["stdlib"] + os.sep, os.path.dirname(os.__file__) + os.sep)
 # Where pip installs: into an environment, the system, or a home directory (pip install --user).
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-# What libraries call code that they make up, whatever module they make it for.
+# How the names of code begin that libraries generate, for whatever module.
 _GENERATED = (
     "<frozen ",
     "<eval_with_key>",
@@ -56,8 +56,8 @@ def notebook_cells() -> dict[str, str]:
 
 
 def claim(function: Any) -> None:
-    """Count the package of a function that ranks are given as the reader's from now on, and no
-    other, though it be installed; but torch, this library and Python's own stay what they are.
+    """Treat the package of this function as the user's code from now on, even if it is installed,
+    and no other installed package. torch, this library and Python's own modules never count.
     """
     while isinstance(function, partial):
         function = function.func
@@ -72,8 +72,8 @@ def claim(function: Any) -> None:
 
 
 def claim_place(place: str) -> None:
-    """Count a script's file, or all of a folder whose name ends in ``/``, as the reader's from now
-    on, and no other, wherever it lies.
+    """Treat a script's file, or all of a folder whose name ends in ``/``, as the user's code from
+    now on, wherever it lies, and no other installed code.
     """
     global _claimed
     if place != _claimed:
@@ -84,11 +84,11 @@ def claim_place(place: str) -> None:
 
 @lru_cache(maxsize=4096)
 def is_user_code(filename: str, module: str | None = "__main__") -> bool:
-    """Whether code is the reader's own: all is, but what is known to be a library's, ours or the
-    interpreter's.
+    """Whether code is the reader's own: all code is, unless it is known to be a library's, ours or
+    the interpreter's.
 
-    Every front end calls its input as it likes, "<stdin>" or "<command-12>", so a name that is
-    on no disk says nothing; then ``module``, as which the code's globals know themselves, does.
+    Front ends give their input names of their own, "<stdin>" or "<command-12>", so a name that is
+    on no disk says nothing. Then ``module`` decides, the ``__name__`` in the code's globals.
     """
     if filename in _cells:
         return True
@@ -106,8 +106,8 @@ def is_user_frame(frame: FrameType) -> bool:
 
 
 def _is_librarys(module: str | None) -> bool:
-    """Whether a module belongs to an installed package: one of torch's may lie in a folder for
-    what the compiler has made.
+    """Whether a module belongs to an installed package. Its own file may lie elsewhere: torch's
+    compiler writes modules of torch into a folder of its own.
     """
     file = getattr(sys.modules.get(str(module).partition(".")[0]), "__file__", None)
     return module != "__main__" and file is not None and _is_installed(file)
@@ -119,11 +119,11 @@ def _is_installed(file: str) -> bool:
     return not path.startswith(_claimed) and (
         path.startswith((*_OURS, *_PYTHON))
         or any(name in path for name in _INSTALLED)
-        or any(_has_put(folder, path) for folder in sys.path)
+        or any(_was_put_by_pip(folder, path) for folder in sys.path)
     )
 
 
-def _has_put(folder: str, path: str) -> bool:
+def _was_put_by_pip(folder: str, path: str) -> bool:
     """Whether pip has put a file, or its package, into a folder of any name (pip install -t)."""
     prefix = folder.rstrip(os.sep) + os.sep
     if prefix == os.sep or not path.startswith(prefix):
@@ -145,13 +145,13 @@ def _line_at(filename: str, number: int, function: str) -> Line:
 
 
 def show_lines(file: str, source: str) -> None:
-    """Let the lines of a file that is on no disk be shown where they are named."""
+    """Give the text of a file that is on no disk, so that its lines can be shown."""
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
 
 
-def kept_source(code: CodeType) -> str:
-    """The text of the file that code comes from, where the file is on no disk and the front end
-    has kept the text; "" otherwise.
+def find_source(code: CodeType) -> str:
+    """The text of the file that code comes from, if the file is on no disk and the front end has
+    kept the text; otherwise "".
     """
     file = code.co_filename
     if os.path.exists(file):
@@ -166,7 +166,7 @@ def kept_source(code: CodeType) -> str:
 
 @lru_cache
 def say_if_lines_are_lost(file: str) -> None:
-    """Say once of a file whose lines nobody has kept that they can be named, and not shown."""
+    """Say once, of a file whose text nobody has kept, that its lines cannot be shown."""
     if not linecache.getlines(file):
         print(
             f"course_lib: nobody keeps the text of {file}, so its lines are named by their "
@@ -176,15 +176,15 @@ def say_if_lines_are_lost(file: str) -> None:
 
 
 def find_frame(frame: FrameType | None) -> FrameType | None:
-    """The first of this frame and those that led to it that is the reader's, or None."""
+    """The innermost frame of the reader's, from this one outwards; None if there is none."""
     while frame is not None and not is_user_frame(frame):
         frame = frame.f_back
     return frame
 
 
 def sharded_module(frame: FrameType | None) -> str:
-    """The module for which ``fully_shard`` makes the call that this frame is in, by its name in the
-    model; "" where it makes none, or has not named its modules yet.
+    """The name of the module for which ``fully_shard`` makes the call that this frame is in; "" if
+    it makes none, or has not named its modules yet.
     """
     fsdp = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group")
     while fsdp is not None and frame is not None and not is_user_frame(frame):
@@ -227,5 +227,5 @@ def user_lines(frames: Iterable[tuple[str, int, str]]) -> list[Line]:
 
 
 def line_at(filename: str, number: int, function: str) -> Line | None:
-    """The Line for a place that was reported by somebody else, or None if it is a library's."""
+    """The Line of a place that another process has reported; None if it is a library's."""
     return _line_at(filename, number, function) if is_user_code(filename) else None

@@ -21,7 +21,7 @@ def old_python() -> str:
     if sys.version_info >= OLDEST_PYTHON:
         return ""
     return (
-        f"course_lib needs Python {_dotted(OLDEST_PYTHON)} or later, and this is Python "
+        f"course_lib needs Python {_join(OLDEST_PYTHON)} or later, and this is Python "
         f"{sys.version.split()[0]}: make an environment with a newer one, and install it there"
     )
 
@@ -31,7 +31,7 @@ def old_torch(version: str) -> str:
     version = version.split("+")[0]  # the rest says for which CUDA it is
     if tuple(int(part) for part in version.split(".")[:2]) >= OLDEST_TORCH:
         return ""
-    return f"torch {_dotted(OLDEST_TORCH)} or later is needed, and this is {version}: {UPGRADE}"
+    return f"torch {_join(OLDEST_TORCH)} or later is needed, and this is {version}: {UPGRADE}"
 
 
 def other_python() -> str:
@@ -52,5 +52,5 @@ def not_installed(package: str) -> str:
     return f"{package} is not installed for {sys.executable}: {remedy}"
 
 
-def _dotted(version: "tuple[int, ...]") -> str:
+def _join(version: "tuple[int, ...]") -> str:
     return ".".join(map(str, version))

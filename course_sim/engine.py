@@ -24,7 +24,7 @@ from typing import Any
 import cloudpickle
 
 from course_lib.diagnosis import deadlock, hazard
-from course_lib.diagnosis.failure import RankOutcome, root_cause, who_left
+from course_lib.diagnosis.failure import RankOutcome, blame_who_left, root_cause
 from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
@@ -288,7 +288,7 @@ class Execution:
         cause = self.groups.find_cause
         waits = {rank.number: cause(rank.waits) for rank in parked if rank.waits is not None}
         records, names = [rank.records for rank in self.ranks], self.groups.names
-        error = deadlock.of_calls(
+        error = deadlock.from_calls(
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
@@ -297,7 +297,7 @@ class Execution:
             advice=self.groups.advise(parked),
             history=lambda group: history(records, names[group], group),
         )
-        return who_left(error, self._left)
+        return blame_who_left(error, self._left)
 
     def explain_overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []

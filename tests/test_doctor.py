@@ -92,7 +92,7 @@ def nobody_tells(patch: pytest.MonkeyPatch) -> None:
 
 def names_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """As by cloudpickle 3.1.3, where nobody remembers them for it."""
-    patch.setattr(pickling, "_code", forget)
+    patch.setattr(pickling, "_make_code", forget)
 
 
 def forget(make: Callable, parts: tuple, _file: str, _source: str) -> object:

@@ -52,7 +52,7 @@ INSIDE = {
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "course_lib": 4680,
+    "course_lib": 4496,
     "course_sim": 3201,
     "course_check": 2250,
     "course_tools": 2070,
@@ -60,7 +60,7 @@ MOST = {
     "course_staff": 3150,
 }
 MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at
-MOST_OF_A_MODULE = 307
+MOST_OF_A_MODULE = 300
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run

@@ -26,7 +26,7 @@ def find_lost(
     ``blocked`` has the call that each blocked rank stands in, or the oldest one under way, for
     which C++ may wait.
     """
-    stuck = {r: on for r, event in blocked.items() if (on := matcher.missing(event))}
+    stuck = {r: on for r, event in blocked.items() if (on := matcher.find_missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}
         # A collective needs all its members, a receive from any source only one of them.
@@ -42,7 +42,7 @@ def find_lost(
 # ---- from the calls that ranks stand in --------------------------------------------------------
 
 
-def of_calls(
+def from_calls(
     blocked: Mapping[int, Event],
     lines: Mapping[int, Line | None],
     on: Mapping[int, tuple[int, ...]],
@@ -52,31 +52,33 @@ def of_calls(
     history: Callable[[str], History] = lambda group: History(),
 ) -> CourseError:
     """The error for ranks that nobody can free: a Mismatch if two calls nearly met, else a
-    Deadlock. ``blocked`` and ``lines`` have each rank's call and line, ``on`` whom it waits for
-    in vain, ``returned`` who will call nothing more, and ``groups`` each group's ranks. Where they
-    wait in several groups, each wait says in which. ``advice`` is as in ``of_waits``.
-    ``history`` has, of a group, each rank's collectives in order.
+    Deadlock. If the ranks wait in several groups, each wait says in which.
+
+    ``blocked`` and ``lines`` have each rank's call and its line, ``on`` the ranks that it waits for
+    in vain. The ranks in ``returned`` will call nothing more. ``groups`` has the ranks of each
+    group, ``history`` tells of a group each rank's collectives in order, and ``advice`` is as in
+    ``from_waits``.
     """
     events = {r: blocked[r] for r in sorted(on)}
     where = among(groups, [event.group for event in events.values()])
-    if found := _near_miss(events, on, returned, where):
+    if found := _find_near_miss(events, on, returned, where):
         return found
     waits = [
         Wait(r, call_text(e) + where[e.group], lines.get(r) or e.line, on[r], e.group)
         for r, e in events.items()
     ]
-    before = _before(events, returned, history)
-    return of_waits(waits, returned, max(map(len, groups.values())), advice, before)
+    before = _tell_parting(events, returned, history)
+    return from_waits(waits, returned, max(map(len, groups.values())), advice, before)
 
 
-def _near_miss(
+def _find_near_miss(
     events: Mapping[int, Event],
     on: Mapping[int, tuple[int, ...]],
     returned: Collection[int],
     where: Mapping[str, str],
 ) -> CourseError | None:
-    """Two calls that were meant for each other and differ in one word; ``where`` has words for
-    groups.
+    """The error for two calls that were meant for each other and differ in one word, if there are
+    such; ``where`` has the words for each group.
     """
     for a in events.values():
         for b in (events[r] for r in on[a.rank] if r in events):
@@ -93,26 +95,28 @@ def _near_miss(
     return None
 
 
-def _before(
+def _tell_parting(
     events: Mapping[int, Event], returned: Collection[int], history: Callable[[str], History]
 ) -> list[str]:
-    """Where those had parted who wait in collectives, if they had done so before; and who has made
-    fewer calls than one that waits, where some have ``returned`` and will make no more.
+    """Where the ranks that wait in a collective had gone different ways before, if they had; and
+    who has made fewer calls than such a rank, if some have ``returned`` and will make no more.
     """
-    told: list[str] = []
     for rank, event in events.items():
-        if event.is_collective and not told:
+        if event.is_collective:
             past = history(event.group)
             own = enumerate(past.calls.get(rank, ()))
             at = max((k for k, call in own if call is event), default=0)
-            told = past._replace(at=at).parted() + past.made({*events, *returned}) * bool(returned)
-    return told
+            told = past._replace(at=at).tell_parting()
+            told += past.tell_counts({*events, *returned}) if returned else []
+            if told:
+                return told
+    return []
 
 
 # ---- from who waits for whom ---------------------------------------------------------------------
 
 
-def of_waits(
+def from_waits(
     waits: Sequence[Wait],
     returned: Collection[int],
     world_size: int,
@@ -120,27 +124,28 @@ def of_waits(
     parted: Sequence[str] = (),
 ) -> Deadlock:
     """The error for ranks that wait only for one another, or for ranks that have ``returned``.
-    ``advice`` is the way out, where there is a better one than the calls' names tell.
+
+    ``advice`` is the way out, if the caller knows a better one than the calls' names suggest;
+    ``parted`` are lines that say where the ranks went different ways.
     """
     waits = sorted(waits, key=lambda w: w.rank)
     gone = sorted({r for w in waits for r in w.on if r in returned})
     cycle = () if gone else _find_cycle(waits)
     rows: list[Row] = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
-    headline = _headline(waits, gone, world_size)
-    told = text(headline, rows, advice or _way_out(waits, gone, cycle), parted)
+    advice = advice or _advise(waits, gone, cycle)
+    told = text(_headline(waits, gone, world_size), rows, advice, parted)
     return Deadlock(told, waits=waits, cycle=cycle)
 
 
 def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
     """Ranks in waiting order, each waiting for the next and the last for the first; or ()."""
     on = {w.rank: w.on for w in waits}
-    for start in sorted(on):
+    for rank in sorted(on):
         path: list[int] = []
-        rank: int | None = start
-        while rank is not None and rank not in path:
+        while rank in on and rank not in path:
             path.append(rank)
-            rank = next((r for r in on[rank] if r in on), None)
-        if rank is not None:
+            rank = next((r for r in on[rank] if r in on), -1)
+        if rank in path:
             cycle = path[path.index(rank) :]
             smallest = cycle.index(min(cycle))
             return tuple(cycle[smallest:] + cycle[:smallest])
@@ -148,6 +153,7 @@ def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:
 
 
 def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> str:
+    """Who waits for whom; ``gone`` are the ranks that have returned, and are waited for."""
     who = ranks_text([w.rank for w in waits])
     verb = "waits" if len(waits) == 1 else "wait"
     if gone:
@@ -158,14 +164,15 @@ def _headline(waits: Sequence[Wait], gone: Sequence[int], world_size: int) -> st
     return f"{who} {verb} for one another, and nobody else can free them."
 
 
-def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+def _advise(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -> str:
+    """The way out, as far as the names of the calls suggest one."""
     if gone:
         first = next(w for w in waits if set(w.on) & set(gone))
         needed = ranks_text(set(first.on).intersection(gone))
         return f"{first.call} needs {needed} to call its counterpart before returning."
     arrows = " → ".join(map(str, (*cycle, *cycle[:1])))
-    kinds = {_kind(w) for w in waits if w.rank in cycle}
-    messages = [w for w in waits if w.rank in cycle and _kind(w) in _COUNTERPARTS]
+    kinds = {_call_name(w) for w in waits if w.rank in cycle}
+    messages = [w for w in waits if w.rank in cycle and _call_name(w) in _COUNTERPARTS]
     if not messages:
         advice = "Every rank of the group has to make the same calls in the same order."
         if len({w.group for w in waits}) > 1:
@@ -177,20 +184,22 @@ def _way_out(waits: Sequence[Wait], gone: Sequence[int], cycle: Sequence[int]) -
     elif kinds <= {"send", "isend"}:
         advice = "A send waits for its recv: one of them has to receive before it sends."
     else:
-        advice = _counterpart_missing(messages[0], {w.rank: w for w in waits})
+        advice = _name_missing_counterpart(messages[0], {w.rank: w for w in waits})
     return f"{arrows}. {advice}" if cycle else advice
 
 
 _COUNTERPARTS = {"send": "recv", "isend": "recv", "recv": "send", "irecv": "send"}
 
 
-def _counterpart_missing(wait: Wait, waits: Mapping[int, Wait]) -> str:
+def _name_missing_counterpart(wait: Wait, waits: Mapping[int, Wait]) -> str:
+    """The advice if some wait for messages, others in collectives: which message is missing."""
     other = waits[next(rank for rank in wait.on if rank in waits)]
     return (
-        f"rank {other.rank} has called no {_COUNTERPARTS[_kind(wait)]} for rank {wait.rank}'s "
+        f"rank {other.rank} has called no {_COUNTERPARTS[_call_name(wait)]} for rank {wait.rank}'s "
         f"{wait.call}: call it before {other.call}, or leave out what it is for."
     )
 
 
-def _kind(wait: Wait) -> str:
+def _call_name(wait: Wait) -> str:
+    """``recv`` of a rank that waits in ``recv(src=1)``."""
     return wait.call.split("(")[0]

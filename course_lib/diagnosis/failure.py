@@ -45,12 +45,12 @@ _AT_ONCE = 1.0  # second: a timeout closes connections, and the other end may ra
 
 @dataclass
 class LateRank:
-    """One that had not made a call by the time when others gave it up."""
+    """A rank that had not made a call when others gave up waiting for it."""
 
     rank: int
-    did: str = ""  # instead: "stood at:", "waited in recv(src=1) at:", "had returned."
+    did: str = ""  # at that time: "stood at:", "waited in recv(src=1) at:", "had returned."
     lines: Sequence[Line] = ()  # where, outermost first
-    made_after: float | None = None  # it did come, so many seconds too late
+    made_after: float | None = None  # it made the call so many seconds too late; None: never
 
 
 @dataclass
@@ -75,7 +75,7 @@ class RankOutcome:
 
     @classmethod
     def of_exception(cls, rank: int, at: float, error: BaseException) -> Self:
-        """That of a rank whose function ended in an exception, ``sys.exit()`` too."""
+        """The outcome of a rank whose function ended in an exception, as ``sys.exit()`` does."""
         # one that was raised in another process has brought its lines along
         lines = getattr(error, "__lines__", None) or stack_lines(error.__traceback__)
         if isinstance(error, SystemExit):
@@ -91,7 +91,7 @@ class RankOutcome:
     def of_result(
         cls, rank: int, at: float, result: object, function: object, most: int = LARGEST
     ) -> Self:
-        """That of a rank whose function has returned; a failure if its result cannot travel."""
+        """The outcome of a rank whose function returned; a failure if the result cannot travel."""
         kind, code = type(result).__name__, getattr(function, "__code__", None)
         line = code and line_at(code.co_filename, code.co_firstlineno, code.co_name)
         try:
@@ -138,23 +138,26 @@ class RankOutcome:
 
 
 def root_cause(failures: Sequence[RankOutcome], more: Sequence[str] = ()) -> CourseError:
-    """The error for these failures, one at least: a rank's own comes before a timeout, and a
-    timeout before what it has caused, lost connections. ``more`` are lines that it ends with.
+    """The error for these failures, of which there is at least one.
+
+    A failure of a rank's own comes before a timeout, and a timeout before the lost connections that
+    it has caused. ``more`` are lines with which the error ends.
     """
     failed = sorted(failures, key=lambda s: (s.is_victim, s.lost_its_peer, s.at, s.rank))
     lost = min((s.at for s in failed if s.lost_its_peer), default=math.inf)
     if failed[0].timed_out and lost < failed[0].at - _AT_ONCE:  # that was before any timeout
         failed.sort(key=lambda s: (s.at, s.rank))
     first = failed[0]
-    same = [s for s in failed if _alike(s, first)]
+    same = [s for s in failed if _are_alike(s, first)]
     first = min(same, key=lambda s: (not s.late, s.rank))
     others = [s for s in failed if s not in same]
-    error = _raised(first, same, others) if first.state == "raised" else _died(first, others)
+    explain = _explain_raised if first.state == "raised" else _explain_death
+    error = explain(first, same, others)
     error.args = ("\n".join([str(error), *more]),)
     return error
 
 
-def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
+def blame_who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError:
     """The same error; or the RankDied of a rank that called ``sys.exit()`` while others still
     wait for it in vain.
     """
@@ -165,14 +168,14 @@ def who_left(error: CourseError, outcomes: Iterable[RankOutcome]) -> CourseError
         return error
     victims = [wait for wait in waits if not {o.rank for o in left}.isdisjoint(wait.on)]
     text = [f"  rank {w.rank} waits for it in {w.call}   {w.line or ''}" for w in victims]
-    return _died(min(left, key=lambda o: o.rank), [], text)
+    return _explain_death(min(left, key=lambda o: o.rank), [], [], text)
 
 
 _NUMBER = re.compile(r"\d+")  # a rank's own, an address, a value
 
 
-def _alike(a: RankOutcome, b: RankOutcome) -> bool:
-    """Whether one sentence says it of both; ranks that died did so wherever they were."""
+def _are_alike(a: RankOutcome, b: RankOutcome) -> bool:
+    """Whether one sentence can tell of both failures; where a rank died makes no difference."""
     same = (a.state, a.kind, a.code) == (b.state, b.kind, b.code)
     if a.timed_out and b.timed_out:  # whether gloo was sending or receiving says nothing
         return same and a.lines == b.lines
@@ -180,9 +183,9 @@ def _alike(a: RankOutcome, b: RankOutcome) -> bool:
     return same and (a.state == "died" or (a.lines == b.lines and said))
 
 
-def _consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
-    """Whoever lost a peer fell because of that, and so did who waited for a rank that failed by
-    itself; an error of one's own may be another story.
+def _say_consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iterator[str]:
+    """What became of the others. A rank that lost a peer fell because of that, and so did one that
+    waited in vain for a rank that failed by itself. Any other error may be another story.
     """
     fell = {s.rank for s in others if s.lost_its_peer or (s.timed_out and not first.is_victim)}
     for is_victim, what in ((True, "fell over because of it."), (False, "failed, too.")):
@@ -206,37 +209,33 @@ _INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[
 _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
 
 
-def _plain(outcome: RankOutcome) -> str:
-    """What its exception says, without what hides that."""
+def _clean_message(outcome: RankOutcome) -> str:
+    """What a rank's exception says, without what would hide that."""
     # the rest of what torch says then is a list of its backends
     message = outcome.message.split(". This could be because the operator doesn't exist")[0]
-    return _INNER.sub(_own_lines, message).strip()
+    return _INNER.sub(_keep_own_lines, message).strip()
 
 
-def _own_lines(traceback: re.Match[str]) -> str:
-    """Of a traceback within a message, from another process or rank: the reader's lines alone."""
+def _keep_own_lines(traceback: re.Match[str]) -> str:
+    """The reader's lines alone of a traceback, from another process or rank, within a message."""
     frames = [(f, int(n), name) for f, n, name in _INNER_FRAME.findall(traceback[1])]
     return "".join(f"  {line}\n" for line in user_lines(frames))
 
 
-def _raised(
+def _explain_raised(
     first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
 ) -> RankFailed:
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
-    if len({_plain(s) for s in same}) > 1:  # one rank's text speaks for itself alone
+    if len({_clean_message(s) for s in same}) > 1:  # one rank's text speaks for itself alone
         words += f", rank {first.rank} in these words"
-    what = ": ".join(filter(None, [words, _plain(first)]))
+    what = ": ".join(filter(None, [words, _clean_message(first)]))
     who = ranks_text([s.rank for s in same])
     lines = [f"{who} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in first.message]
-    lines += who_was_late(first.late)
-    lines += _consequences(first, others)
-    error = RankFailed(
-        "\n".join(lines),
-        rank=first.rank,
-        kind=first.kind,
-        consequences=tuple(s.rank for s in others),
-    )
+    lines += say_who_was_late(first.late)
+    lines += _say_consequences(first, others)
+    fell = tuple(s.rank for s in others)
+    error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind, consequences=fell)
     error.__cause__ = first.exception
     error.__suppress_context__ = True
     return error
@@ -246,9 +245,9 @@ _PATH = 3  # lines of the way to where a rank stood
 _MOST_LATE = 8  # different places
 
 
-def who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
-    """Who had not made the call that others gave up, and where they were; alike ones are told of
-    together.
+def say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
+    """Which ranks had not made the call that others gave up, and where they were. One sentence
+    tells of all that were at the same place.
     """
     alike: dict[tuple, list[LateRank]] = {}
     for one in late:  # those who came in the end may have come one after the other
@@ -268,8 +267,11 @@ def who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
         yield "If that is right, let others wait longer: give the group, or the call, a timeout=."
 
 
-def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str] = ()) -> RankDied:
-    manner, advice = _end(first)
+def _explain_death(
+    first: RankOutcome, _: object, others: Sequence[RankOutcome], waits: Sequence[str] = ()
+) -> RankDied:
+    """The error for a rank that died or left; ``waits`` says who waits for it."""
+    manner, advice = _say_how_it_ended(first)
     lines = [f"rank {first.rank} {manner}"]
     event = first.last_call
     if first.lines:
@@ -277,7 +279,7 @@ def _died(first: RankOutcome, others: Sequence[RankOutcome], waits: Sequence[str
     elif event is not None:
         lines.append(f"  the last thing it did: {call_text(event)}   {event.line or ''}")
     lines += [f"  it said: {' '.join(first.last_words.split())}"] if first.last_words else []
-    lines += [*waits, *_consequences(first, others), advice]
+    lines += [*waits, *_say_consequences(first, others), advice]
     fell = tuple(s.rank for s in others)
     return RankDied("\n".join(lines), rank=first.rank, exit_code=first.code, consequences=fell)
 
@@ -295,8 +297,8 @@ _ADVICE = {
 }
 
 
-def _end(outcome: RankOutcome) -> tuple[str, str]:
-    """How it ended, and what may help."""
+def _say_how_it_ended(outcome: RankOutcome) -> tuple[str, str]:
+    """How a rank left or died, and what may help."""
     code, left = outcome.code, outcome.state == "left"
     if left or code >= 0:
         how = f"it called sys.exit({code})" if left else f"its process ended with exit code {code}"

@@ -1,7 +1,7 @@
-"""The lines that a failure is told in: who does what, and where.
+"""The common form of all error texts: who does what, and where.
 
-Real and simulated ranks fail in the same ways, so both take their words from this package: facts go
-in (Events, Waits, outcomes), an error with its complete text comes out.
+Real and simulated ranks fail in the same ways, so both engines take their words from this package:
+facts go in (Events, Waits, outcomes), and an error with its complete text comes out.
 
     Deadlock: every rank waits for another.                      headline
       rank 0 waits in recv(src=1)   cell [7], line 5:  …         rows: what a rank does, and where
@@ -32,7 +32,9 @@ def call_text(event: Event) -> str:
 
 
 def name_of(event: Event) -> str:
-    """What the reader has called: of a call that carries objects torch makes several."""
+    """What the reader has called; for ``broadcast_object_list`` and its like torch makes several
+    calls, each an Event of its own.
+    """
     return event.within if "_object" in event.within else event.name
 
 
@@ -51,8 +53,8 @@ def ranks_have(ranks: Collection[int]) -> str:
 
 
 def among(groups: Mapping[str, Sequence[int]], used: Collection[str]) -> dict[str, str]:
-    """What to say of each group behind a call, where several are used: its ranks, and its number
-    where two have the same.
+    """What to write of each group after a call, if several groups are used: its ranks, and its
+    number if two groups have the same ranks; "" if only one is used.
     """
     members = [tuple(groups[name]) for name in set(used)]
     return {
@@ -63,17 +65,19 @@ def among(groups: Mapping[str, Sequence[int]], used: Collection[str]) -> dict[st
 
 
 def row(event: Event, how: str = "") -> Row:
+    """The row of one call; ``how`` is what follows its name."""
     return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 
 
 def text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] = ()) -> str:
-    """What happened; in two columns what each rank does, and its line; where the ranks had
-    ``parted``; the way out.
+    """An error's text: what happened; in two columns what each rank does and its line; where the
+    ranks had ``parted``, if they had; and the way out.
     """
     return "\n".join([headline, *table(rows), *parted, advice])
 
 
 def table(rows: Sequence[Row]) -> list[str]:
+    """The rows in two columns, indented; long tables are cut."""
     width = max(len(what) for what, _ in rows)
     lines = [f"  {what:<{width}}   {line or ''}".rstrip() for what, line in rows[:_MOST_ROWS]]
     if len(rows) > _MOST_ROWS:

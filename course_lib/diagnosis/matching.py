@@ -3,10 +3,15 @@
     send/recv    the k-th send of (group, source, destination, tag) meets the k-th recv
     collectives  the k-th collective of a group meets the k-th of every other member
 
-Both rules count calls that were *issued*, so a rank that is slow, or a transfer that takes long,
-never looks like one that does not come. Each call is compared once, with the first that is known
-of those that it meets. A recv from any source holds up the recvs behind it with its tag: whose
-message it takes decides who meets whom from there on.
+Both rules count calls that were *issued*, so a slow rank or a long transfer is never taken for one
+that does not come. Each call is compared once: with the first known of the calls that it meets.
+
+A recv from any source holds up the recvs of its tag that come after it, because nobody knows whom
+they meet before it is known whose message the first one took.
+
+    matcher.add(event)            in each rank's order of issue; the ranks in any order
+    matcher.find_missing(event)   the ranks that have not made the matching call
+    matcher.mismatch()            the first calls that met and do not fit
 """
 
 from __future__ import annotations
@@ -22,8 +27,8 @@ from course_lib.diagnosis.history import History
 from course_lib.errors import Mismatch
 from course_lib.trace import Event, Line
 
-# What calls have in common that meet: ("call", group), or ("message", group, source, destination,
-# tag). Mismatches of collectives are told before those of messages, in order of these keys.
+# What calls that meet have in common: ("call", group), or ("message", group, source, destination,
+# tag). Mismatches are reported in the order of these keys, so those of collectives come first.
 Key = tuple
 
 
@@ -32,20 +37,22 @@ class CallMatcher:
 
     def __init__(self) -> None:
         self.groups: dict[str, tuple[int, ...]] = {}
-        self.known: list[Event] = []  # but for those that torch refused
+        self.known: list[Event] = []  # all calls, except those that torch refused
         self._calls: dict[Key, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
-        self._first: dict[Key, list[Event]] = defaultdict(list)  # whichever k-th was known first
+        # of the k-th calls with a key, the one that was known first
+        self._first: dict[Key, list[Event]] = defaultdict(list)
         # by group, rank and tag: a recv from any source, and the recvs that it holds up
         self._held_up: dict[tuple[str, int, int], deque[Event]] = defaultdict(deque)
-        # the smallest place of those that do not fit: a program always gets the same answer
+        # the smallest place of calls that do not fit, so that a program always gets the same answer
         self._bad: tuple[Key, int] | None = None
         self._strided: Event | None = None
         self._shared: tuple[Event, str] | None = None
-        self._given_up: set[tuple[int, int]] = set()  # rank and number of calls not waited out
-        self._skipped: Counter[tuple[Key, int]] = Counter()  # calls of a rank yet to be left out
-        # by group, a call of one of two threads that use it at once, and the line of the other one
+        # rank and number of calls that ended in a timeout, and so have met nobody
+        self._given_up: set[tuple[int, int]] = set()
+        self._skipped: Counter[tuple[Key, int]] = Counter()  # how many calls of a rank to ignore
+        # by group that two threads use at once: a call of one thread, and the other thread's line
         self.threads: dict[str, tuple[Event, Line | None]] = {}
-        self._gone: Counter[Key] = Counter()  # calls of each rank that are not kept
+        self._gone: Counter[Key] = Counter()  # how many calls of each rank are not kept
 
     def add(self, event: Event) -> None:
         """Take in the next call of a rank."""
@@ -58,14 +65,14 @@ class CallMatcher:
         else:
             self._take_place(event)
 
-    def found_source(self, recv: Event) -> None:
-        """A recv from any source has been served: now its ``peer`` is known."""
+    def settle_source(self, recv: Event) -> None:
+        """A recv from any source has got its message: now its ``peer`` is known."""
         held_up = self._held_up[recv.group, recv.rank, recv.tag]
         while held_up and held_up[0].peer is not None:
             self._take_place(held_up.popleft())
 
     def withdraw(self, event: Event) -> None:
-        """torch has refused this call, which meets nobody then: begin again without it."""
+        """torch has refused this call, so it meets nobody: begin again without it."""
         known, groups, given_up, shared = self.known, self.groups, self._given_up, self._shared
         self.__init__()  # type: ignore[misc]
         self.groups, self._given_up = groups, given_up
@@ -74,18 +81,19 @@ class CallMatcher:
             if other is not event:
                 self.add(other)
 
-    def shares(self, event: Event, what: str) -> None:
-        """Outputs of this call share memory, as ``what`` of overlap.shared_memory says."""
+    def note_shared(self, event: Event, what: str) -> None:
+        """Outputs of this call share memory; ``what`` is what overlap.shared_memory says of it."""
         first = self._shared[0] if self._shared else event
         if (event.rank, event.seq) <= (first.rank, first.seq):
             self._shared = event, what
 
     def give_up(self, event: Event) -> None:
-        """A rank has waited for this call in vain, and gone on: nobody need meet it any more."""
+        """A rank has waited for this call in vain and gone on: nobody has to meet it any more."""
         self._given_up.add((event.rank, event.seq))
 
     def _take_place(self, event: Event) -> None:
-        key = _key(event)
+        """Make a call the next one with its key, and compare it with the one that it meets."""
+        key = _key_of(event)
         if self._skipped[key, event.rank] > 0:
             self._skipped[key, event.rank] -= 1
             return
@@ -94,20 +102,22 @@ class CallMatcher:
         calls.append(event)
         if len(first) < len(calls):
             first.append(event)
-        elif place <= (self._bad or place) and self._misfit(place, event):
+        elif place <= (self._bad or place) and self._is_misfit(place, event):
             self._bad = place
         if not event.contiguous and collective(event.op).memory:
             self._strided = min(self._strided or event, event, key=attrgetter("rank", "seq"))
 
     def skip(self, key: Key, lost: Sequence[int]) -> None:
-        """Of calls with this key the ranks have lost so many: begin where all have them."""
+        """Each rank's log lacks this many of the first calls with this key: begin where all logs
+        have them.
+        """
         self._gone[key] = max(lost)
         for rank, count in enumerate(lost):
             self._skipped[key, rank] = max(lost) - count
 
     def forget(self, ranks: Collection[int], keep: int = 1000) -> list[Event]:
-        """Let go of calls that have met all whom they meet among these ranks, but for the last
-        ones; returns them. As many go on each side, so that the rest still meet.
+        """Let go of calls that have met their counterparts on these ranks, except the last ones;
+        returns them. The same number goes on each side, so that the rest still meet.
         """
         gone: list[Event] = []
         for key, by_rank in () if self._bad else self._calls.items():
@@ -122,16 +132,16 @@ class CallMatcher:
         self.known = [event for event in self.known if id(event) not in ids]
         return gone
 
-    def _misfit(self, place: tuple[Key, int], event: Event) -> bool:
-        """Whether a call does not fit those that it meets."""
+    def _is_misfit(self, place: tuple[Key, int], event: Event) -> bool:
+        """Whether a call does not fit the calls that it meets."""
         key, k = place
         return bool(
             mismatch.between(self._first[key][k], event)
-            or (event.in_splits and mismatch.of_splits([event], *self._met(key, k)))
+            or (event.in_splits and mismatch.of_splits([event], *self._calls_at(key, k)))
         )
 
-    def _met(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
-        """The k-th calls with this key, as far as they are known; and the group's ranks."""
+    def _calls_at(self, key: Key, k: int) -> tuple[list[Event], tuple[int, ...]]:
+        """The k-th calls with this key that are known, and the group's ranks."""
         by_rank = sorted(self._calls[key].items())
         return [calls[k] for _, calls in by_rank if len(calls) > k], self.groups.get(key[1], ())
 
@@ -143,40 +153,42 @@ class CallMatcher:
 
     # -- who is missing -----------------------------------------------------------------------
 
-    def missing(self, event: Event) -> tuple[int, ...]:
+    def find_missing(self, event: Event) -> tuple[int, ...]:
         """The ranks whose counterpart of this call has not been issued; () if all have been."""
         members = self.groups.get(event.group, ())
         if event.is_recv and event.peer is None:
             others = tuple(r for r in members if r != event.rank)
             keys = {r: ("message", event.group, r, event.rank, event.tag) for r in others}
-            taken = {r: len(self._issued(key, event.rank)) for r, key in keys.items()}
-            sent = any(len(self._issued(key, r)) > taken[r] for r, key in keys.items())
+            taken = {r: len(self._calls_of(key, event.rank)) for r, key in keys.items()}
+            sent = any(len(self._calls_of(key, r)) > taken[r] for r, key in keys.items())
             return () if sent else others
-        key = _key(event)
-        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
+        key, k = self._place_of(event)
         if event.peer is None or event.is_collective:
-            return tuple(r for r in members if len(self._issued(key, r)) <= k)
-        arrived = len(self._issued(key, event.peer))
+            return tuple(r for r in members if len(self._calls_of(key, r)) <= k)
+        arrived = len(self._calls_of(key, event.peer))
         if event.is_send:  # a recv from any source could take it
             held_up = self._held_up[event.group, event.peer, event.tag]
             arrived += sum(recv.peer is None for recv in held_up)
         return () if arrived > k else (event.peer,)
 
-    def late(self, event: Event, at: float) -> dict[int, Event | None]:
-        """Of a call that was given up at this time: who had not made theirs by then, and that call
-        where it came later.
+    def find_late(self, event: Event, at: float) -> dict[int, Event | None]:
+        """The ranks that had not made the matching call when this one was given up; with the call
+        of those that made it later.
         """
-        members = self.groups.get(event.group, ())
         peers = () if event.peer is None else (event.peer,)
-        others = members if event.is_collective else peers
-        key = _key(event)
-        k = bisect_left(self._issued(key, event.rank), event.seq, key=attrgetter("seq"))
-        theirs = {r: self._issued(key, r)[k : k + 1] for r in others}
+        others = self.groups.get(event.group, ()) if event.is_collective else peers
+        key, k = self._place_of(event)
+        theirs = {r: self._calls_of(key, r)[k : k + 1] for r in others}
         later = {r: calls[0] if calls else None for r, calls in theirs.items()}
         return {r: call for r, call in later.items() if call is None or call.issued > at}
 
-    def _issued(self, key: Key, rank: int) -> list[Event]:
-        """A rank's calls with this key, with the recvs that are held up."""
+    def _place_of(self, event: Event) -> tuple[Key, int]:
+        """A call's key, and how many calls with it its rank has made before."""
+        key = _key_of(event)
+        return key, bisect_left(self._calls_of(key, event.rank), event.seq, key=attrgetter("seq"))
+
+    def _calls_of(self, key: Key, rank: int) -> list[Event]:
+        """A rank's calls with this key, and the recvs with it that are held up."""
         calls = self._calls[key][rank]
         if key[0] == "call":
             return calls
@@ -186,7 +198,7 @@ class CallMatcher:
         return calls + [recv for recv in self._held_up[group, rank, tag] if recv.peer == source]
 
     def absence(self) -> Mismatch | None:
-        """For ranks that have all returned: the first collective that some member never called."""
+        """The first collective that some member never called; for ranks that have all returned."""
         for group, members in sorted(self.groups.items()):
             by_rank = {r: self._calls["call", group][r] for r in members}
             k = min(map(len, by_rank.values()), default=0)
@@ -204,7 +216,7 @@ class CallMatcher:
             key, k = self._bad
             if key[1] in self.threads:
                 return mismatch.of_threads(*self.threads[key[1]])
-            calls, ranks = self._met(key, k)
+            calls, ranks = self._calls_at(key, k)
             past = self.history(key[1], k) if key[0] == "call" else History()
             found = (mismatch.between(calls[0], other, past) for other in calls[1:])
             return next(filter(None, found), None) or mismatch.of_splits(calls, calls, ranks, past)
@@ -213,11 +225,12 @@ class CallMatcher:
         return mismatch.outputs_shared(*self._shared) if self._shared else None
 
     def two_threads(self) -> list[str]:
-        """What is to be said of each group that two threads use at once."""
+        """A text for each group that two threads use at once."""
         return [str(mismatch.of_threads(*found)) for found in self.threads.values()]
 
 
-def _key(event: Event) -> Key:
+def _key_of(event: Event) -> Key:
+    """What a call has in common with the calls that it meets."""
     if event.is_collective:
         return "call", event.group
     return "message", *event.channel

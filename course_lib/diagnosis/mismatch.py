@@ -1,4 +1,8 @@
-"""Mismatch: the error for calls that met, or were meant to, and do not fit together."""
+"""Mismatch: the error for calls that met, or were meant to meet, and do not fit together.
+
+``between``, ``of_splits`` and the functions behind "one call" are named after what they find, and
+return the error for it. ``past`` is always how the ranks came to these calls.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ _MAY_BE_LEFT_OUT = (
 _UNKNOWN = History()
 
 
-def _mismatch(
+def _make(
     headline: str,
     what: str,
     events: Sequence[Event],
@@ -50,18 +54,18 @@ def _mismatch(
 
 
 def between(a: Event, b: Event, past: History = _UNKNOWN) -> Mismatch | None:
-    """The error if two calls that met, or were meant to (a send and its recv, or two ranks' calls
-    of the same collective), do not fit together; None if they do. What nobody has told (of a call
-    that C++ makes, the reduce op) differs from nothing. ``past`` is how ranks came to them.
+    """The error if two calls do not fit together, a send and its recv or two ranks' calls of one
+    collective; None if they fit. What nobody knows (as the reduce op of a call that C++ makes) is
+    never a difference.
     """
-    for what, left, right in _compared(a, b):
+    for what, left, right in _compare(a, b):
         if left != right and left is not None and right is not None:
             return pair(a, b, what, left, right, past)
     return None
 
 
-def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
-    """What has to be equal, and what it is on both sides; what comes first is told."""
+def _compare(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
+    """What has to be equal, and its value on both sides. The first difference is reported."""
     if a.is_collective:
         yield "op", name_of(a), name_of(b)
         yield "module", a.within or None, b.within or None
@@ -81,7 +85,7 @@ def _compared(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
 
 
 def _bytes_that_count(event: Event) -> int:
-    """Those that are as many on both sides; none where each rank may have a number of its own."""
+    """How many bytes have to be equal on both sides; 0 if each rank may have its own number."""
     equal = collective(event.op).equal if event.is_collective else "nbytes"
     return getattr(event, equal) if equal else 0
 
@@ -89,43 +93,46 @@ def _bytes_that_count(event: Event) -> int:
 def pair(
     a: Event, b: Event, what: str, left: object, right: object, past: History = _UNKNOWN
 ) -> Mismatch:
-    """The error for two calls that differ in this: it is ``left`` in a, ``right`` in b."""
+    """The error for two calls that differ in ``what``: it is ``left`` in a and ``right`` in b."""
     a, b, left, right = (a, b, left, right) if a.rank <= b.rank else (b, a, right, left)
     who = f"ranks {a.rank} and {b.rank} do not agree"
     if a.rank == b.rank:
         who = f"rank {a.rank} does not agree with itself"
     how = {"dtype": " with ", "shape": " with ", "module": " for "}.get(what)
-    said = [how + _seen(value) if how else "" for value in (left, right)]
-    headline = f"{who} on the {what}: {_seen(left)} and {_seen(right)}."
-    return _of_two(headline, what, (a, b), past, said)
+    said = [how + _value_text(value) if how else "" for value in (left, right)]
+    headline = f"{who} on the {what}: {_value_text(left)} and {_value_text(right)}."
+    return _make_for_two(headline, what, (a, b), past, said)
 
 
-def _of_two(
+def _make_for_two(
     headline: str, what: str, events: Sequence[Event], past: History, said: Sequence[str] = ("", "")
 ) -> Mismatch:
-    """The error for calls that do not fit, or were never meant for each other."""
+    """The error for calls that do not fit, or that were never meant for each other because a rank
+    has left a call out.
+    """
     a, b, advice = events[0], events[-1], _ADVICE[what]
-    before, left_out = past.parted(), a.is_collective and past.left_out(a, b)
-    if left_out is None and what != "op":  # of which the usual advice says it, too
+    before, left_out = past.tell_parting(), a.is_collective and past.has_left_out(a, b)
+    if left_out is None and what != "op":  # for "op" the usual advice says so already
         advice = f"{_MAY_BE_LEFT_OUT}, {advice[0].lower()}{advice[1:]}"
     elif left_out:
         headline, advice = f"ranks {a.rank} and {b.rank} do not make the same calls.", _LEFT_OUT
     if left_out is not False:
-        before = (before or past.together()) + past.fewer(a, b)
-    return _mismatch(headline, what, events, advice, said, before)
+        before = (before or past.tell_last_together()) + past.tell_fewer(a, b)
+    return _make(headline, what, events, advice, said, before)
 
 
-def _seen(value: object) -> str:
+def _value_text(value: object) -> str:
+    """A value in words; of a shape, its number of elements."""
     if not isinstance(value, tuple):
         return str(value)
     return "1 element" if value in ((), (1,)) else "x".join(map(str, value)) + " elements"
 
 
 def peers_differ(send: Event, recv: Event) -> Mismatch:
-    """A send goes to a rank that receives from somebody else, who will never send."""
+    """A send goes to a rank that receives from another rank, which will never send."""
     what = f"rank {send.rank} sends to rank {recv.rank}, which receives from rank {recv.peer}."
     advice = "The sender has to name the rank that receives, and the receiver the rank that sends."
-    return _mismatch(what, "peer", (send, recv), advice)
+    return _make(what, "peer", (send, recv), advice)
 
 
 # ---- what each rank of a call gives each ---------------------------------------------------------
@@ -137,9 +144,9 @@ def of_splits(
     members: Sequence[int],
     past: History = _UNKNOWN,
 ) -> Mismatch | None:
-    """The error if, of collective calls that met, one of ``calls`` gives one of ``others`` more or
-    fewer elements than that one expects, or the other way round; None if every two fit.
-    ``members`` are the group's ranks.
+    """The error if one of ``calls`` gives one of ``others``, which it met, a number of elements
+    that the other does not expect, or the other way round; None if every pair fits. ``members`` are
+    the group's ranks.
     """
     for one, other in product(calls, others):
         for giver, taker in (one, other), (other, one):
@@ -148,58 +155,59 @@ def of_splits(
             given = giver.in_splits[members.index(taker.rank)]
             expected = taker.out_splits[members.index(giver.rank)]
             if given != expected:
-                return _split_differs(giver, taker, given, expected, past)
+                return _make_for_split(giver, taker, given, expected, past)
     return None
 
 
-def _split_differs(
+def _make_for_split(
     giver: Event, taker: Event, given: int, expected: int, past: History
 ) -> Mismatch:
     to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
-    headline = f"rank {giver.rank} sends {_seen((given,))} to {to} expects {expected}."
+    headline = f"rank {giver.rank} sends {_value_text((given,))} to {to} expects {expected}."
     events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
-    return _of_two(headline, "splits", events, past)
+    return _make_for_two(headline, "splits", events, past)
 
 
 # ---- one call -----------------------------------------------------------------------------------
 
 
 def absent(event: Event, ranks: Collection[int], past: History = _UNKNOWN) -> Mismatch:
-    """A collective that some members of its group never called, though all ended."""
+    """A collective that some members of its group never called, although all have ended."""
     what = f"rank {event.rank} calls {name_of(event)}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    error = _mismatch(what, "op", [event], advice, parted=past.parted() + past.made(past.calls))
+    told = past.tell_parting() + past.tell_counts(past.calls)
+    error = _make(what, "op", [event], advice, parted=told)
     error.ranks += tuple(ranks)
     return error
 
 
 def of_threads(event: Event, line: Line | None) -> Mismatch:
-    """Two threads of a rank use a group at once; the other one was started at this line."""
+    """Two threads of a rank use a group at once; the second one was started at this line."""
     headline = f"two threads of rank {event.rank} use one group at once."
     advice = "Their calls mix in any order: give each a group of its own, or let one end first."
     other = [f"Another thread of it, which uses the group, too, was started at {line}"]
-    return _mismatch(headline, "op", [event], advice, parted=other)
+    return _make(headline, "op", [event], advice, parted=other)
 
 
 def no_source(recv: Event) -> Mismatch:
-    """A recv from any source on NCCL, which has no such thing."""
+    """A recv from any source on NCCL, which cannot do that."""
     advice = "NCCL receives only from a rank that is named: recv(x, src)."
-    return _mismatch(f"rank {recv.rank} receives from any source.", "peer", [recv], advice)
+    return _make(f"rank {recv.rank} receives from any source.", "peer", [recv], advice)
 
 
 def strided(event: Event) -> Mismatch:
-    """A tensor whose elements do not lie side by side is given to a call that would silently read
-    or write the memory between them.
+    """A call is given a tensor whose elements do not lie side by side, and would silently read or
+    write the memory between them.
     """
     what = f"rank {event.rank} gives {event.op} a strided tensor, whose elements do not lie "
     advice = "The backend touches the memory between them: use x.contiguous(), then copy back."
-    return _mismatch(f"{what}side by side.", "stride", [event], advice)
+    return _make(f"{what}side by side.", "stride", [event], advice)
 
 
 def outputs_shared(event: Event, what: str) -> Mismatch:
-    """A call is given a list of outputs that is ``what`` shared_memory says."""
+    """A call is given outputs that share memory; ``what`` is what overlap.shared_memory says."""
     advice = "What is filled last stays where they meet: give each rank's part its own memory"
     more = ", [torch.empty(2) for _ in range(n)], not [torch.empty(2)] * n"
     advice += f"{more * what.startswith('one')}."
     headline = f"rank {event.rank} lets {event.op} fill {what}."
-    return _mismatch(headline, "outputs", [event], advice)
+    return _make(headline, "outputs", [event], advice)

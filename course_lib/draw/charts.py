@@ -16,14 +16,14 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogFormatterMathtext
 
-from course_lib.draw.style import COLLECTIVE, INK, RANKS, Picture, drawn
+from course_lib.draw.style import COLLECTIVE, INK, RANKS, Picture, course_style
 
 LINES = (COLLECTIVE, "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = "osD^v*"
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
-@drawn
+@course_style
 def bars(
     numbers: Mapping[str, float], unit: str, caption: str = "", exact: bool = False
 ) -> Picture:
@@ -31,12 +31,13 @@ def bars(
 
     >>> draw.bars({"spawn": 4.1, "forkserver": 0.1}, unit="s", caption="Start-up of 4 ranks")
     """
-    words = "\n".join(f"{name}: {_plainly(number, 4)} {unit}" for name, number in numbers.items())
+    rows = [f"{name}: {_number_text(number, 4)} {unit}" for name, number in numbers.items()]
     plain = f"bars, {unit}: {', '.join(numbers)}"
-    picture = Picture(0.34 * len(numbers) + 0.7, words, plain=None if exact else plain)
+    height = 0.34 * len(numbers) + 0.7
+    picture = Picture(height, "\n".join(rows), plain=None if exact else plain)
     axes = picture.add_subplot()
     container = axes.barh(list(numbers), list(numbers.values()), color=COLLECTIVE, height=0.62)
-    labels = [f"{_plainly(number, 3)} {unit}" for number in numbers.values()]
+    labels = [f"{_number_text(number, 3)} {unit}" for number in numbers.values()]
     axes.bar_label(container, labels, padding=4)
     axes.invert_yaxis()
     axes.margins(x=0.12)
@@ -45,7 +46,7 @@ def bars(
     return picture
 
 
-@drawn
+@course_style
 def lines(
     series: Series,
     xlabel: str,
@@ -88,7 +89,7 @@ def lines(
     return picture
 
 
-@drawn
+@course_style
 def areas(
     xs: Sequence[float],
     rows: Mapping[float, Sequence[str]],
@@ -115,27 +116,11 @@ def areas(
     axes = picture.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
     _write_numbers_out(axes)
     numbers = numpy.array([[names.index(name) for name in row] for row in rows.values()])
-    colors = ListedColormap(RANKS[: len(names)])
-    axes.pcolormesh(
-        xs,
-        list(rows),
-        numbers,
-        cmap=colors,
-        vmin=-0.5,
-        vmax=len(names) - 0.5,
-        shading="nearest",
-        rasterized=True,
-    )
+    mesh = axes.pcolormesh(xs, list(rows), numbers, shading="nearest", rasterized=True)
+    mesh.set(cmap=ListedColormap(RANKS[: len(names)]), clim=(-0.5, len(names) - 0.5))
     for marker, (name, places) in zip(_MARKERS, points.items(), strict=False):
-        axes.plot(
-            *zip(*places, strict=True),
-            marker,
-            ls="",
-            ms=7,
-            mec=INK,
-            clip_on=False,
-            color=RANKS[names.index(name)],
-        )
+        look: dict[str, Any] = {"color": RANKS[names.index(name)], "mec": INK, "clip_on": False}
+        axes.plot(*zip(*places, strict=True), marker, ls="", ms=7, **look)
     counts = {x for places in points.values() for x, _ in places} | {max(xs)}
     _name_counts(axes, set(map(float, counts)))
     axes.set(xlim=(min(xs), max(xs)), ylim=(min(rows), max(rows)))
@@ -161,7 +146,7 @@ def _write_numbers_out(axes: Axes) -> None:
             axis.set_minor_formatter(_PlainLog(minor_thresholds=(1, 0.4)))
 
 
-def _plainly(number: float, digits: int) -> str:
+def _number_text(number: float, digits: int) -> str:
     """A number in so many digits; a large one whole, where these would need a power of ten."""
     short = f"{number:.{digits}g}"
     return f"{number:,.0f}" if "e+" in short else short

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from matplotlib.axes import Axes
 
-from course_lib.draw.style import ALARM, FAINT, INK, PAPER, WAITING, Picture, drawn
+from course_lib.draw.style import ALARM, CENTERED, FAINT, INK, PAPER, WAITING, Picture, course_style
 from course_lib.errors import Blocked, Deadlock
 
 _NAMED = 12  # up to this many ranks, each one's call stands beside it
+_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 14}
+_ARROW |= {"shrinkA": 13, "shrinkB": 13, "connectionstyle": "arc3,rad=0.18"}
 
 
-@drawn
+@course_style
 def waits(error: Blocked, caption: str = "") -> Picture:
     """Draw an arrow from each waiting rank to every rank that could free it.
 
@@ -33,17 +36,9 @@ def waits(error: Blocked, caption: str = "") -> Picture:
     axes = picture.add_subplot(aspect="equal", xlim=(-2.6, 2.6), ylim=(-tall, tall))
     axes.set_axis_off()
     for start, end in ((wait.rank, on) for wait in error.waits for on in wait.on):
-        bold = (start, end) in edges
-        style = {
-            "arrowstyle": "-|>",
-            "color": ALARM if bold else FAINT,
-            "shrinkA": 13,
-            "linewidth": 2.2 if bold else 1.0,
-            "shrinkB": 13,
-            "mutation_scale": 14,
-            "connectionstyle": "arc3,rad=0.18",
-        }
-        axes.annotate("", xy=places[end], xytext=places[start], arrowprops=style)
+        color, thick = (ALARM, 2.2) if (start, end) in edges else (FAINT, 1.0)
+        look = _ARROW | {"color": color, "linewidth": thick}
+        axes.annotate("", xy=places[end], xytext=places[start], arrowprops=look)
     for rank, place in places.items():
         _draw_rank(axes, rank, place, calls.get(rank), rank in cycle, len(ranks) <= _NAMED)
     picture.caption(caption)
@@ -54,16 +49,10 @@ def _draw_rank(
     axes: Axes, rank: int, place: tuple[float, float], call: str | None, bold: bool, named: bool
 ) -> None:
     x, y = place
-    axes.scatter(
-        x,
-        y,
-        s=520,
-        color=WAITING if call else PAPER,
-        zorder=3,
-        edgecolor=ALARM if bold else INK,
-        linewidth=2 if bold else 1,
-    )
-    axes.text(x, y, str(rank), ha="center", va="center", zorder=4, fontsize=10)
+    color, thick = (ALARM, 2) if bold else (INK, 1)
+    fill = WAITING if call else PAPER
+    axes.scatter(x, y, s=520, color=fill, zorder=3, edgecolor=color, linewidth=thick)
+    axes.text(x, y, str(rank), zorder=4, fontsize=10, **CENTERED)
     if named:
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
         text = (call or "does not wait").replace(" among", "\namong")

@@ -1,9 +1,9 @@
 """Who has what: values rank by rank, before and after, or step by step.
 
-The colour of a cell says where its value comes from: the colour of the rank that alone had it in
-the first grid, grey for what came about since, white for what more ranks than one had to begin
-with. So give every rank values of its own: 1, 10, 100, … even show in a sum who is in it. A cell
-may be a set of ranks, too: it shows who has contributed, a stripe of colour each.
+The colour of a cell says where its value comes from. It is the colour of the rank that alone had
+this value in the first grid; white if several ranks had it; grey if it is new. So give every rank
+values of its own: 1, 10, 100, … show even in a sum which ranks are in it. A cell may also be a set
+of ranks that have contributed: it has a stripe in the colour of each.
 """
 
 from __future__ import annotations
@@ -15,17 +15,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from course_lib.draw.style import (
-    FAINT,
-    INK,
-    PAPER,
-    WAITING,
-    WIDTH,
-    Picture,
-    drawn,
-    rank_color,
-    rank_ticks,
-)
+from course_lib.draw import style
+from course_lib.draw.style import FAINT, INK, PAPER, WAITING, Picture, course_style
 from course_lib.trace import Run
 
 Cells = list[list[Any]]  # of each rank, its cells
@@ -33,7 +24,7 @@ Corners = list[tuple[float, float]]
 _NAMES = 0.65  # inches for the names of the ranks
 
 
-@drawn
+@course_style
 def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Picture:
     """Draw what each rank has: rows are ranks, columns their values or chunks.
 
@@ -50,7 +41,7 @@ def values(*grids: Any, titles: Sequence[str] = (), caption: str = "") -> Pictur
     return _strip([_cells(grid) for grid in lists], names, caption)
 
 
-@drawn
+@course_style
 def film(grids: Sequence[Any], caption: str = "") -> Picture:
     """Draw grids that follow one another; what changed since the one before has a bold edge."""
     panels = [_cells(grid) for grid in grids]
@@ -91,11 +82,11 @@ def number_ranges(ranks: list[int]) -> str:
 def _colors(cell: Any, first: Cells) -> list[Any]:
     """A cell's colours from left to right: one, or of every rank known to be in it."""
     if isinstance(cell, set | frozenset):
-        return [rank_color(rank, len(first)) for rank in sorted(cell)] or [PAPER]
+        return [style.rank_color(rank, len(first)) for rank in sorted(cell)] or [PAPER]
     text = _say(cell)
     owners = [rank for rank, cells in enumerate(first) if text in map(_say, cells)]
     if len(owners) == 1:
-        return [rank_color(owners[0], len(first))]
+        return [style.rank_color(owners[0], len(first))]
     return [PAPER if owners or cell is None else WAITING]
 
 
@@ -107,9 +98,9 @@ def _strip(panels: list[Cells], titles: list[str], caption: str, is_film: bool =
     """Panels in one picture, two in a row where they fit, and of a film three."""
     columns, ranks, most = _columns(panels), max([1, *map(len, panels)]), 3 if is_film else 2
     # A cell's width and height in inches; a film's panels are made to fit.
-    cell = (min(0.5, (WIDTH / most - _NAMES) / columns), 0.27) if is_film else (0.75, 0.36)
-    wide = min(WIDTH, cell[0] * columns + _NAMES)
-    across = max(1, min(most, len(panels), int(WIDTH / wide + 0.01)))
+    cell = (min(0.5, (style.WIDTH / most - _NAMES) / columns), 0.27) if is_film else (0.75, 0.36)
+    wide = min(style.WIDTH, cell[0] * columns + _NAMES)
+    across = max(1, min(most, len(panels), int(style.WIDTH / wide + 0.01)))
     down = math.ceil(len(panels) / across)
     height = down * (min(cell[1], 8 / ranks) * ranks + 0.35) + 0.1 + 0.25 * bool(caption)
     picture = Picture(height, _words(panels, titles), wide * across)
@@ -123,8 +114,9 @@ def _strip(panels: list[Cells], titles: list[str], caption: str, is_film: bool =
 def _draw_panel(
     axes: Axes, panels: list[Cells], k: int, title: str, width: float, is_film: bool
 ) -> None:
-    """Draw panel ``k``, ``width`` inches wide, with bold edges where a film has moved on. What a
-    cell says is in one size for all, and left out where it would be too small."""
+    """Draw panel ``k``, ``width`` inches wide; a cell that a film has changed has a bold edge. All
+    cells have text of one size, or none if it would be too small.
+    """
     stripes: list[Corners] = []
     edges: dict[bool, list[Corners]] = {False: [], True: []}
     colors: list[Any] = []
@@ -140,16 +132,13 @@ def _draw_panel(
             colors += fills
             edges[old[column : column + 1] != [_say(cell)]].append(_box(column, rank, 1))
             if fontsize >= 4:
-                axes.text(
-                    column + 0.5, rank, _say(cell), ha="center", va="center", fontsize=fontsize
-                )
+                axes.text(column + 0.5, rank, _say(cell), fontsize=fontsize, **style.CENTERED)
     axes.add_collection(PolyCollection(stripes, facecolor=colors, linewidth=0))
     for is_new, outlines in edges.items():
         color, thick = (INK, 2.0) if is_new else (FAINT, 0.6)
-        axes.add_collection(
-            PolyCollection(outlines, fc="none", ec=color, linewidth=thick, clip_on=False)
-        )
-    rank_ticks(axes, len(panels[k]))
+        outline = PolyCollection(outlines, fc="none", ec=color, linewidth=thick, clip_on=False)
+        axes.add_collection(outline)
+    style.rank_ticks(axes, len(panels[k]))
     axes.set(xlim=(-0.05, columns + 0.05), xticks=[])
     axes.set_title(title, loc="left")
     axes.spines[:].set_visible(False)

@@ -1,7 +1,8 @@
 """Where each Event of a trace belongs in a space-time diagram, before anything is drawn.
 
-Three questions are answered here: which Events are one collective, when the other side of a call
-was there (what lies before was waiting), and how calls that overlap share their rank's lane.
+collectives(trace)   which Events are one collective
+boxes(trace)         each Event's place: when the other side was there (until then the call was
+                     waiting), and how calls that overlap share their rank's lane
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def boxes(trace: Trace) -> dict[int, Box]:
 
 
 def _heights(event: Event, row: int, rows: int) -> tuple[float, float]:
-    """Top and bottom of a box, in lanes from the lane's middle. What runs in the stream that
-    computes stands in its band, and, where nothing runs beside it, down to the bottom.
+    """Top and bottom of a box, in lanes from the lane's middle. A call in the stream that computes
+    has its box in that stream's band; if nothing runs beside it, the box goes down to the bottom.
     """
     height = (_BOTTOM - _TOP) / rows
     top, bottom = _TOP + row * height, _TOP + (row + 1) * height
@@ -79,7 +80,7 @@ def _ready_times(trace: Trace) -> dict[int, float]:
         last = max(issued.values())
         for e in call:
             root = e.issued if e.peer is None else issued.get(e.peer, e.issued)
-            # where it gives, whoever is not the root waits for the root alone
+            # if the root gives, the others wait for the root alone
             ready[id(e)] = root if collective(e.op).root == "gives" else last
     return ready
 

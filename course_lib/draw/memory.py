@@ -8,14 +8,14 @@ from itertools import groupby
 from matplotlib.axes import Axes
 from matplotlib.ticker import MultipleLocator
 
-from course_lib.draw.style import COLLECTIVE, WAITING, Picture, drawn, size, table
+from course_lib.draw.style import CENTERED, COLLECTIVE, WAITING, Picture, course_style, size, table
 from course_lib.trace import Curve, Run
 
-_LETTERS = 110  # that fit beside one another
+_LETTERS = 110  # how many fit into the picture's width
 _NOTHING = "no memory was counted: see count_memory"
 
 
-@drawn
+@course_style
 def memory(
     *runs: Run,
     titles: Sequence[str] = (),
@@ -36,7 +36,7 @@ def memory(
     if not runs:
         raise ValueError("memory() without a run: give what run() or simulate() returned")
     names = [*titles, *[""] * (len(runs) - len(titles))]
-    curves = [_chosen(run, rank) for run in runs]
+    curves = [_choose_curve(run, rank) for run in runs]
     panels = [*zip(names, curves, strict=True)]
     texts = [f"{name}:\n{_text(curve, shown)}".removeprefix(":\n") for name, curve in panels]
     picture = Picture(1.9 * len(runs) + 0.5, "\n".join(texts))
@@ -45,15 +45,14 @@ def memory(
         axes = picture.add_subplot(len(runs), 1, place + 1, title=name, ylim=(0, 1.4 * most))
         _draw_curve(axes, curve, shown)
         if unit:  # a tick at each whole number of them, or at every second one
-            axes.yaxis.set_major_locator(
-                MultipleLocator(unit[1] * max(1, round(most / unit[1] / 4)))
-            )
+            step = unit[1] * max(1, round(most / unit[1] / 4))
+            axes.yaxis.set_major_locator(MultipleLocator(step))
     picture.axes[-1].set_xlabel("operators that made or freed a tensor")
     picture.caption(caption)
     return picture
 
 
-def _chosen(run: Run, rank: int | None) -> Curve:
+def _choose_curve(run: Run, rank: int | None) -> Curve:
     """The curve of a rank, or of the first of those whose peak is highest."""
     curves = run.trace.memory
     chosen = curves.values() if rank is None else [curves.get(rank, [])]
@@ -65,7 +64,7 @@ def _peak(curve: Curve) -> int:
 
 
 def _stretches(curve: Curve) -> Iterator[tuple[str, int, Curve]]:
-    """The parts that lie in one span, or in none: name, number of the first step, steps."""
+    """The parts of a curve, each in one span or in none: name, number of the first step, steps."""
     first = 0
     for name, steps in groupby(curve, key=lambda step: step[2]):
         part = list(steps)
@@ -84,7 +83,7 @@ def _text(curve: Curve, shown: Callable[[float], str]) -> str:
 def _draw_curve(axes: Axes, curve: Curve, shown: Callable[[float], str]) -> None:
     """The staircase, with a band for every second span, and the peak's number."""
     if not curve:
-        axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, ha="center", va="center")
+        axes.text(0.5, 0.5, _NOTHING, transform=axes.transAxes, **CENTERED)
         return
     heights = [nbytes for _, nbytes, _ in curve]
     edges = range(len(heights) + 1)

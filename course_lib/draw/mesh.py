@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-from course_lib.draw.style import ALARM, INK, WAITING, Picture, drawn, rank_color, subgroups
+from course_lib.draw import style
+from course_lib.draw.style import ALARM, INK, WAITING, Picture, course_style
 from course_lib.trace import Run
 
 _CELL = 0.95  # inches
+_LINE: dict[str, Any] = {"linewidth": 3, "marker": "o", "markersize": 5, "zorder": 4}
 
 
-@drawn
+@course_style
 def mesh(
     run: Run, shape: tuple[int, int], marked: Sequence[int] = (), caption: str = ""
 ) -> Picture:
@@ -28,7 +31,7 @@ def mesh(
     >>> draw.mesh(run, (2, 3), caption="Each rank talks in its row and in its column.")
     """
     rows, columns = shape
-    smaller, called = subgroups(run.trace), _calls(run)
+    smaller, called = style.subgroups(run.trace), _count_calls(run)
     names = {n: f"{ranks}: {called[n]}" for n, (_, ranks) in smaller.items() if n in called}
     words = "\n".join([f"{rows} rows of {columns} ranks", *names.values()])
     words += f"\nmarked: {', '.join(map(str, marked))}" if marked else ""
@@ -40,34 +43,22 @@ def mesh(
         places = [divmod(rank, columns) for rank in run.trace.groups[name]]
         is_column = len({column for _, column in places}) == 1 < len(places)
         right, down = (0.13, 0.0) if is_column else (0.0, -0.13)
-        axes.plot(
-            [c + right for _, c in places],
-            [r + down for r, _ in places],
-            linewidth=3,
-            color=smaller[name][0],
-            label=label,
-            marker="o",
-            markersize=5,
-            zorder=4,
-        )
+        xs, ys = [c + right for _, c in places], [r + down for r, _ in places]
+        axes.plot(xs, ys, color=smaller[name][0], label=label, **_LINE)
     for rank in range(run.world_size):
         row, column = divmod(rank, columns)
-        color = (
-            rank_color(rank, run.world_size)
-            if not marked
-            else (ALARM if rank in marked else WAITING)
-        )
+        color: Any = ALARM if rank in marked else WAITING
+        if not marked:
+            color = style.rank_color(rank, run.world_size)
         axes.scatter(column, row, s=900, color=color, edgecolor=INK, linewidth=1, zorder=3)
-        axes.text(
-            column - 0.08, row + 0.1, str(rank), ha="center", va="center", zorder=5, fontsize=10
-        )
+        axes.text(column - 0.08, row + 0.1, str(rank), zorder=5, fontsize=10, **style.CENTERED)
     if names:
         picture.legend(loc="outside right center", frameon=False)
     picture.caption(caption)
     return picture
 
 
-def _calls(run: Run) -> dict[str, str]:
+def _count_calls(run: Run) -> dict[str, str]:
     """By group, what was called in it: ``all_reduce``, or ``broadcast, all_reduce × 2``."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for event in run.trace.by_rank:

@@ -27,28 +27,17 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch
 
+from course_lib.draw import style
 from course_lib.draw.lanes import COMPUTING, Box, boxes, collectives
-from course_lib.draw.style import (
-    COMPUTE,
-    FAINT,
-    INK,
-    KINDS,
-    WAITING,
-    WIDTH,
-    Picture,
-    drawn,
-    kind,
-    rank_ticks,
-    size,
-    subgroups,
-    table,
-    time_unit,
-)
+from course_lib.draw.style import FAINT, INK, WAITING, Picture
 from course_lib.trace import Event, Message, Run, Trace
 
 _ARROWHEADS, _ARROWS = 200, 2000  # with more messages: lines without heads; none at all
 _HATCH = "/////"
 _CALLS: dict[str, Any] = {"color": INK, "linestyle": "none", "marker": "v", "markersize": 3.5}
+_ARROW: dict[str, Any] = {"arrowstyle": "-|>", "color": INK, "linewidth": 0.9, "mutation_scale": 9}
+_NAME: dict[str, Any] = {"fontsize": 7, "va": "center_baseline", "zorder": 5, "clip_on": True}
+_BEHIND_NAME: dict[str, Any] = {"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6}
 
 
 @dataclass(frozen=True)
@@ -65,13 +54,13 @@ class _Sheet:
     gpus: bool  # whether hosts and streams have times of their own
 
     def inches(self, seconds: float) -> float:
-        return seconds / (self.end - self.start) * (WIDTH - 0.9)
+        return seconds / (self.end - self.start) * (style.WIDTH - 0.9)
 
     def seconds(self, inches: float) -> float:
-        return inches / (WIDTH - 0.9) * (self.end - self.start)
+        return inches / (style.WIDTH - 0.9) * (self.end - self.start)
 
 
-@drawn
+@style.course_style
 def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = None) -> Picture:
     """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
 
@@ -86,18 +75,11 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     gpus = any(e.called is not None for e in run.trace.events)
     lane = min(0.9 if gpus else 0.62, max(0.14, 6 / run.world_size))
     picture = Picture(1.1 + lane * run.world_size, _words(run))
-    axes, (scale, unit) = picture.add_subplot(), time_unit(end - start)
-    sheet = _Sheet(
-        axes,
-        run.trace,
-        boxes(run.trace),
-        subgroups(run.trace),
-        start - margin,
-        end + 2 * margin,
-        lane,
-        gpus,
-    )
-    rank_ticks(axes, run.world_size)
+    axes, (scale, unit) = picture.add_subplot(), style.time_unit(end - start)
+    places, groups = boxes(run.trace), style.subgroups(run.trace)
+    shown = start - margin, end + 2 * margin
+    sheet = _Sheet(axes, run.trace, places, groups, *shown, lane, gpus)
+    style.rank_ticks(axes, run.world_size)
     axes.set(xlim=(sheet.start, sheet.end), xlabel=f"time, {unit}")
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * scale:.6g}")
@@ -125,42 +107,26 @@ def _draw_spans(sheet: _Sheet) -> None:
     for span in sheet.trace.spans:
         width, waits = span.end - span.start, span.name == "waiting"
         on_stream = sheet.gpus and span.name == "compute"
-        top, height, alpha = (-0.45, 0.9, 0.3)
-        if on_stream:
-            top, height, alpha = COMPUTING[0], COMPUTING[1] - COMPUTING[0], 0.9
-        name = 0.36 if sheet.gpus and not on_stream else top + 0.02
-        sheet.axes.broken_barh(
-            [(span.start, width)],
-            (span.rank + top, height),
-            alpha=alpha,
-            facecolor=WAITING if waits else COMPUTE,
-            edgecolor=FAINT,
-            hatch=_HATCH if waits else None,
-            linewidth=0.5,
-        )
+        top, bottom, alpha = (*COMPUTING, 0.9) if on_stream else (-0.45, 0.45, 0.3)
+        lane = span.rank + top, bottom - top
+        color, hatch = (WAITING, _HATCH) if waits else (style.COMPUTE, None)
+        band = sheet.axes.broken_barh([(span.start, width)], lane, facecolor=color, alpha=alpha)
+        band.set(edgecolor=FAINT, linewidth=0.5, hatch=hatch)
         left = max(span.start, sheet.start)
         room = sheet.inches(min(span.end, sheet.end) - left)  # of what the picture shows of it
         if room > 0.053 * len(span.name) + 0.05 and sheet.lane > 0.4:
-            sheet.axes.text(
-                left + sheet.seconds(0.03),
-                span.rank + name,
-                span.name,
-                fontsize=6.5,
-                va="top",
-                clip_on=True,
-            )
+            x = left + sheet.seconds(0.03)
+            y = span.rank + (0.36 if sheet.gpus and not on_stream else top + 0.02)
+            sheet.axes.text(x, y, span.name, fontsize=6.5, va="top", clip_on=True)
 
 
 def _draw_calls(sheet: _Sheet) -> None:
-    """Where a host called, and from there to where its stream began."""
-    calls = [
-        (box.event.called, box.event.rank - 0.46, box)
-        for box in sheet.places.values()
-        if box.event.called is not None
-    ]
-    ties = [[(at, y), (box.left, box.top)] for at, y, box in calls]
+    """Mark where a host called, with a line from there to where its stream began the call."""
+    calls = [box for box in sheet.places.values() if box.event.called is not None]
+    marks = [(box.event.called or 0.0, box.event.rank - 0.46) for box in calls]
+    ties = [[mark, (box.left, box.top)] for mark, box in zip(marks, calls, strict=True)]
     sheet.axes.add_collection(LineCollection(ties, color=FAINT, linewidth=0.6, zorder=1.5))
-    sheet.axes.plot([at for at, _, _ in calls], [y for _, y, _ in calls], zorder=4, **_CALLS)
+    sheet.axes.plot(*zip(*marks, strict=True), zorder=4, **_CALLS)
 
 
 def _draw_boxes(sheet: _Sheet) -> None:
@@ -170,15 +136,12 @@ def _draw_boxes(sheet: _Sheet) -> None:
         if box.right is None:
             shapes["open"].append(_corners(box, box.left + sheet.seconds(0.18), box.left))
             continue
-        shapes[kind(box.event)].append(_corners(box, box.waited_until, box.right))
+        shapes[style.kind(box.event)].append(_corners(box, box.waited_until, box.right))
         if box.waited_until > box.left:
             shapes["waiting"].append(_corners(box, box.left, box.waited_until))
-    line: dict[str, Any] = {
-        "edgecolor": INK,
-        "linewidth": 0.6 if len(sheet.places) < 300 else 0.1,
-        "zorder": 2,
-    }
-    for name, color in KINDS.items():
+    thick = 0.6 if len(sheet.places) < 300 else 0.1
+    line: dict[str, Any] = {"edgecolor": INK, "linewidth": thick, "zorder": 2}
+    for name, color in style.KINDS.items():
         sheet.axes.add_collection(PolyCollection(shapes[name], facecolor=color, **line))
     waits = PolyCollection(shapes["waiting"], facecolor=WAITING, hatch=_HATCH, **line)
     stubs = LineCollection(shapes["open"], color=INK, linewidth=1, linestyle=(0, (3, 1)))
@@ -192,14 +155,11 @@ def _corners(box: Box, first: float, last: float) -> list[tuple[float, float]]:
 
 
 def _draw_messages(sheet: _Sheet) -> str:
-    """An arrow a message where its end is known; says so where there are too many to draw."""
-    arrows = [
-        arrow
-        for m in sheet.trace.messages
-        if (arrow := _arrow(m, sheet.places))
-        and arrow[0][0] < sheet.end
-        and arrow[1][0] > sheet.start
-    ]
+    """Draw an arrow for each message whose end is known. Returns a line for the caption if there
+    are too many.
+    """
+    known = filter(None, (_find_ends(m, sheet.places) for m in sheet.trace.messages))
+    arrows = [ends for ends in known if ends[0][0] < sheet.end and ends[1][0] > sheet.start]
     for message in sheet.trace.messages:
         if message.recv is None:
             lost = sheet.places[id(message.send)]
@@ -211,23 +171,12 @@ def _draw_messages(sheet: _Sheet) -> str:
         sheet.axes.add_collection(thin)
         return ""
     for tail, head in arrows:
-        sheet.axes.add_patch(
-            FancyArrowPatch(
-                tail,
-                head,
-                arrowstyle="-|>",
-                color=INK,
-                zorder=3,
-                linewidth=0.9,
-                mutation_scale=9,
-                shrinkA=0,
-                shrinkB=0,
-            )
-        )
+        arrow = FancyArrowPatch(tail, head, zorder=3, shrinkA=0, shrinkB=0, **_ARROW)
+        sheet.axes.add_patch(arrow)
     return ""
 
 
-def _arrow(message: Message, places: dict[int, Box]) -> list[tuple[float, float]] | None:
+def _find_ends(message: Message, places: dict[int, Box]) -> list[tuple[float, float]] | None:
     """From the send's box, once both have called, to the recv's; None where no end is known."""
     if message.recv is None or message.recv.completed is None:
         return None
@@ -238,22 +187,18 @@ def _arrow(message: Message, places: dict[int, Box]) -> list[tuple[float, float]
 
 
 def _draw_ties(sheet: _Sheet) -> None:
-    """A line through all ranks of a collective, when the last one came or, if sooner, they left."""
+    """Draw a line through all ranks of a collective, at the moment when the last one came; for a
+    rank that left before, at the end of its call.
+    """
     for call in collectives(sheet.trace):
         ends = [sheet.places[id(e)] for e in call]
         last = max(box.left for box in ends)
         moments = [last if box.right is None else min(last, box.right) for box in ends]
         heights = [(box.top + box.bottom) / 2 for box in ends]
         color, ranks = sheet.groups.get(call[0].group, (INK, ""))
-        sheet.axes.plot(
-            moments,
-            heights,
-            color=color,
-            linewidth=0 if ranks else 0.8,
-            marker="o",
-            markersize=6 if ranks else 2.5,
-            zorder=4,
-        )
+        thick, dot = (0, 6) if ranks else (0.8, 2.5)
+        look: dict[str, Any] = {"color": color, "linewidth": thick, "markersize": dot}
+        sheet.axes.plot(moments, heights, marker="o", zorder=4, **look)
 
 
 def _draw_names(sheet: _Sheet) -> None:
@@ -274,54 +219,39 @@ def _draw_name(sheet: _Sheet, box: Box, first: float, last: float) -> None:
     name, nbytes = box.event.name, box.event.nbytes
     _, ranks = sheet.groups.get(box.event.group, ("", ""))
     among = f"{name} [{ranks.removeprefix('ranks ')}]" if ranks else name
-    texts = [f"{among} {size(nbytes)}"] * (nbytes > 0) + [among, name]
+    texts = [f"{among} {style.size(nbytes)}"] * (nbytes > 0) + [among, name]
     room = sheet.inches(last - first)
     text = next((t for t in texts if 0.054 * len(t) + 0.05 < room), "")
     if not text or (box.bottom - box.top) * sheet.lane < 0.11:
         return
     middle = (first + last) / 2 if box.right is not None else first + sheet.seconds(0.05)
     side = "center" if box.right is not None else "left"
-    sheet.axes.text(
-        middle,
-        (box.top + box.bottom) / 2,
-        text,
-        fontsize=7,
-        ha=side,
-        zorder=5,
-        va="center_baseline",
-        clip_on=True,
-        bbox={"facecolor": "white", "alpha": 0.7, "lw": 0, "pad": 0.6},
-    )
+    y = (box.top + box.bottom) / 2
+    sheet.axes.text(middle, y, text, ha=side, bbox=_BEHIND_NAME, **_NAME)
 
 
 def _draw_legend(picture: Picture, sheet: _Sheet) -> None:
-    kinds = {kind(box.event) for box in sheet.places.values()}
-    keys: list[Artist] = [
-        Patch(facecolor=color, edgecolor=INK, label=name)
-        for name, color in KINDS.items()
-        if name in kinds
-    ]
+    kinds, keys = {style.kind(box.event) for box in sheet.places.values()}, list[Artist]()
+    for name in (name for name in style.KINDS if name in kinds):
+        keys.append(Patch(facecolor=style.KINDS[name], edgecolor=INK, label=name))
     if any(box.waited_until > box.left for box in sheet.places.values()):
         keys.append(Patch(facecolor=WAITING, edgecolor=INK, hatch=_HATCH, label="waiting"))
     if sheet.gpus:
         keys.append(Line2D([], [], label="the host calls", **_CALLS))
     if named := sorted({span.name for span in sheet.trace.spans} - {"waiting"}):
         label = named[0] if len(named) == 1 else "a span, with its name"
-        keys.append(Patch(facecolor=COMPUTE, alpha=0.3, edgecolor=FAINT, label=label))
+        keys.append(Patch(facecolor=style.COMPUTE, alpha=0.3, edgecolor=FAINT, label=label))
     spoken = {box.event.group for box in sheet.places.values()}
-    keys += [
-        Line2D([], [], color=color, linewidth=0, marker="o", label=ranks)
-        for name, (color, ranks) in sheet.groups.items()
-        if name in spoken
-    ]
+    for color, ranks in (look for name, look in sheet.groups.items() if name in spoken):
+        keys.append(Line2D([], [], color=color, linewidth=0, marker="o", label=ranks))
     if keys:
         ncols = min(6, len(keys))
         picture.legend(handles=keys, loc="outside upper left", ncols=ncols, frameon=False)
 
 
 def _words(run: Run) -> str:
-    """The calls, rank by rank in order of issue; times only where they are the same every run."""
-    scale, unit = time_unit(extent(run.trace)[1])
+    """The calls, rank by rank in order of issue; with times if those are the same in every run."""
+    scale, unit = style.time_unit(extent(run.trace)[1])
     columns: dict[str, Callable[[Event], str]] = {
         "rank": lambda e: str(e.rank),
         "call": lambda e: e.name,
@@ -330,17 +260,16 @@ def _words(run: Run) -> str:
     }
     if run.backend == "simulated":
         places = boxes(run.trace)
+        tell = lambda at: "" if at is None else f"{at * scale:.6g}"  # noqa: E731
         if any(e.called is not None for e in run.trace.events):
             columns["stream"] = lambda e: e.stream or ""
-            columns[f"called, {unit}"] = lambda e: f"{(e.called or 0.0) * scale:.6g}"
-        columns |= {
-            f"issued, {unit}": lambda e: f"{e.issued * scale:.6g}",
-            "completed": lambda e: "" if e.completed is None else f"{e.completed * scale:.6g}",
-            "waiting": lambda e: f"{(places[id(e)].waited_until - e.issued) * scale:.6g}",
-        }
-    rows = [[tell(e) for tell in columns.values()] for e in run.trace.by_rank]
+            columns[f"called, {unit}"] = lambda e: tell(e.called or 0.0)
+        columns[f"issued, {unit}"] = lambda e: tell(e.issued)
+        columns["completed"] = lambda e: tell(e.completed)
+        columns["waiting"] = lambda e: tell(places[id(e)].waited_until - e.issued)
+    rows = [[text(e) for text in columns.values()] for e in run.trace.by_rank]
     heading = f"{run.world_size} rank{'s' * (run.world_size != 1)}, {run.backend}"
-    return "\n".join([heading, table(list(columns), rows), *_other_facts(run.trace)])
+    return "\n".join([heading, style.table(list(columns), rows), *_other_facts(run.trace)])
 
 
 def _peer(event: Event, run: Run) -> str:
@@ -355,7 +284,9 @@ def _peer(event: Event, run: Run) -> str:
 
 
 def _other_facts(trace: Trace) -> Iterable[str]:
-    """What the table of calls does not hold: spans, messages nobody took, the trace's note."""
+    """Lines for what the table of calls does not hold: spans, messages that nobody received, and
+    the trace's note.
+    """
     spans = Counter((s.rank, s.name) for s in sorted(trace.spans, key=lambda s: s.rank))
     yield from (
         f"rank {rank}: span {name}" + f" × {count}" * (count > 1)

@@ -32,16 +32,18 @@ Place = tuple[float, float, float, float]  # left, top, width, height, as parts 
 
 
 class Step(NamedTuple):
-    """What a page shows at a time: a part of the picture, perhaps with a veil over the future."""
+    """What a page shows at a time: a part of the picture, and perhaps a veil over the future."""
 
     title: str
-    words: str  # the same for those who cannot see it
+    words: str  # what it shows, for readers who cannot see it
     shown: Place
     veil: Place | None = None
 
 
 class Fact(NamedTuple):
-    """What happened on a rank, and when; what begins is told after what is done."""
+    """What happened on a rank, and when. Facts are sorted, so that of one moment what is done comes
+    before what begins.
+    """
 
     at: float
     is_beginning: bool
@@ -71,8 +73,8 @@ def steps(
 
 
 def _panels(picture: Picture) -> Iterator[Step]:
-    """The panels' places: around each of them there is as much as left of and above the first."""
-    picture.png()  # only once it is drawn is it known where its parts lie
+    """A step for each panel of a film, with as much room around it as the first one has."""
+    picture.png()  # its parts have places once it is drawn
     lines = picture.words.splitlines()
     told = len(lines) // len(picture.axes)  # lines of words for each panel
     left, top = picture.axes[0].bbox.x0, picture.bbox.y1 - picture.axes[0].bbox.y1
@@ -83,7 +85,7 @@ def _panels(picture: Picture) -> Iterator[Step]:
 
 
 def _moments(picture: Picture, run: Run, start: float, end: float) -> Iterator[Step]:
-    """The moments at which something begins or is done, and what."""
+    """A step for each moment at which something begins or is done."""
     picture.png()
     (scale, unit), axes = time_unit(end - start), picture.axes[0]
     drawn = axes.get_tightbbox()
@@ -107,17 +109,17 @@ def _place(picture: Picture, x0: float, y0: float, x1: float, y1: float) -> Plac
 
 
 def _facts(run: Run) -> Iterator[Fact]:
-    """Of a message, its send begins and its recv is done."""
+    """All that begins or is done. A message begins with its send and is done with its recv."""
     for event in run.trace.events:
         if not event.is_send and event.completed is not None:
-            yield Fact(event.completed, False, f"{_said(event)} is done", event.rank)
+            yield Fact(event.completed, False, f"{_say_event(event)} is done", event.rank)
         if not event.is_recv:
-            yield Fact(event.issued, True, f"{_said(event)} begins", event.rank)
+            yield Fact(event.issued, True, f"{_say_event(event)} begins", event.rank)
     for span in run.trace.spans:
         yield Fact(span.start, True, f"{span.name} begins", span.rank)
 
 
-def _said(event: Event) -> str:
+def _say_event(event: Event) -> str:
     way = f" {'to' if event.is_send else 'from'} rank {event.peer}"
     much = f" of {size(event.nbytes)}" if event.nbytes else ""
     return event.name + much + way * (not event.is_collective)
@@ -137,12 +139,8 @@ def _sentence(facts: Sequence[Fact]) -> str:
 def _player(picture: Picture, shown: Sequence[Step], caption: str) -> str:
     """The picture as HTML, and the script that makes a stepper of it: no addresses, no ids."""
     (data, on_page), ratio = picture.png(), picture.bbox.height / picture.bbox.width
-    facts = {
-        "steps": [step._asdict() for step in shown],
-        "caption": caption,
-        "ratio": ratio,
-        **on_page,
-    }
+    moves = [step._asdict() for step in shown]
+    facts = {"steps": moves, "caption": caption, "ratio": ratio, **on_page}
     told = html.escape(json.dumps(facts, ensure_ascii=False)).replace("&quot;", '"')
     # A slash in base64 may look like the beginning of somebody's path, which no notebook keeps.
     source = base64.b64encode(data).decode().replace("/", "%2F")

@@ -9,13 +9,13 @@ scheme, on which black text stays legible, and groups from his "muted" one (SRON
 
 from __future__ import annotations
 
-import functools
 import io
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -33,17 +33,12 @@ WIDTH = 9.0  # inches: the width of a notebook's output area at 100 pixels an in
 _SHARPNESS = 1.5  # PNG pixels for one pixel on the page, so that text stays crisp when zoomed
 _LINES_SHOWN = 40
 
-# Stated in full, because a reader's own matplotlib style (a dark one, say) must not leak in.
+# What differs from matplotlib's own defaults.
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
     "font.size": 9,
     "text.color": INK,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
-    "axes.facecolor": PAPER,
-    "axes.linewidth": 0.8,
-    "axes.grid": False,
-    "axes.labelsize": 9,
     "axes.titlesize": 9.5,
     "axes.titlecolor": INK,
     "xtick.labelsize": 8,
@@ -55,11 +50,11 @@ _STYLE: dict[Any, Any] = {
     "hatch.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.usetex": False,
-    "axes.unicode_minus": True,
 }
-
-Draws = TypeVar("Draws", bound=Callable[..., "Picture"])
+# Decorates whatever draws. It begins with matplotlib's defaults, because a reader's own style (a
+# dark one, say) must not leak in.
+course_style = matplotlib.style.context(["default", _STYLE])
+CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}  # where a text stands at its place
 
 
 class Picture(Figure):
@@ -108,19 +103,8 @@ class Picture(Figure):
         return self.player or None
 
 
-def drawn(function: Draws) -> Draws:
-    """Draw in the course's style, whatever the reader's own settings are."""
-
-    @functools.wraps(function)
-    def styled(*args: Any, **kwargs: Any) -> Picture:
-        with matplotlib.rc_context(_STYLE):
-            return function(*args, **kwargs)
-
-    return styled  # type: ignore[return-value]
-
-
 def kind(event: Event) -> str:
-    """Which of KINDS an Event is."""
+    """The name in KINDS of what an Event is."""
     return "send" if event.is_send else "recv" if event.is_recv else "collective"
 
 
@@ -151,22 +135,20 @@ def size(nbytes: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit in which this many seconds read well: how many there are in a second, its name."""
+    """The unit for times of this length: how many of it make a second, and its name."""
     return (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of text, numbers to the right, words to the left."""
-    columns = list(zip(header, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    number = [all(c[:1].isdigit() or not c for c in column[1:]) for column in columns]
-    lines = [
-        "  ".join(
-            c.rjust(w) if n else c.ljust(w) for c, w, n in zip(row, widths, number, strict=True)
-        )
-        for row in zip(*columns, strict=True)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    columns = [_align(column) for column in zip(header, *rows, strict=True)]
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+
+
+def _align(column: Sequence[str]) -> list[str]:
+    """A heading and its cells, all as long as the longest."""
+    width, is_number = max(map(len, column)), all(c[:1].isdigit() or not c for c in column[1:])
+    return [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
 
 
 def rank_ticks(axes: Axes, world_size: int) -> None:

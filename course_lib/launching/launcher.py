@@ -63,22 +63,22 @@ def run(
     plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
     with Interrupts() as interrupts:
-        world = standby.ready_or_new(plan)
+        world = standby.take_world(plan)
         try:
             with interrupts.allowed():
                 world.wait_until_ready(deadline)
                 return world.work(call, deadline, record)
         finally:
-            standby.done(world)
+            standby.replace(world)
 
 
 class Interrupts:
-    """Holds back SIGINT where that has a handler and this thread is the one that gets it.
+    """Holds back SIGINT, if it has a handler in Python and this thread is the one that gets it.
 
     Python raises KeyboardInterrupt between any two instructions, even between the start of a
-    process and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, one is
-    kept until ``with interrupts.allowed()``, where all the waiting is done. After the first, more
-    of them are kept until the clearing away is over.
+    process and the assignment that remembers it. Inside ``with Interrupts() as interrupts``, an
+    interrupt is kept until ``with interrupts.allowed()``, where all the waiting is done. After a
+    first interrupt, all others are kept until the world is cleared away.
     """
 
     _allowed = _kept = False
@@ -88,7 +88,7 @@ class Interrupts:
         here = threading.current_thread() is threading.main_thread()
         self._usual: Any = usual if here and callable(usual) else None
         if self._usual:
-            signal.signal(signal.SIGINT, self._heard)
+            signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, _kind: Any, error: BaseException | None, _traceback: Any) -> None:
@@ -99,18 +99,18 @@ class Interrupts:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Let them come, the one that was kept first."""
+        """Let interrupts come, and first the one that was kept."""
         self._allowed = True
         try:
             if self._kept:
-                self._heard(signal.SIGINT, None)
+                self._handle(signal.SIGINT, None)
             yield
         finally:
             self._allowed = False
 
-    def _heard(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: Any) -> None:
         self._kept = not self._allowed
         if self._allowed:
             self._allowed = False  # nobody stops the clearing away that follows
             self._usual(number, frame)
-            self._allowed = True  # it was not meant to stop anything
+            self._allowed = True  # its handler has not raised, so nothing ends

@@ -1,8 +1,8 @@
 """What the ranks print: rank 0 as it happens, the others after it, in rank order.
 
-Each line carries the number of its rank, ``[2] …``, so two runs that print the same show the
-same bytes, whatever order the ranks ran in. Somebody who prints ten megabytes sees the
-beginning and is told how much was left out.
+Each line carries the number of its rank, ``[2] …``. So two runs that print the same show the same
+bytes, whatever the order in which the ranks ran. Of ten megabytes the beginning is shown, with a
+line that says how much was left out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class RankOutput:
     def __init__(self, rank: int, fd: int) -> None:
         self.rank, self.fd = rank, fd
         self.text = ""  # complete lines, each with its [rank]
-        self.terminated_with = ""  # of C++ that ended the process: for whoever says why
-        self.ended = False  # nobody can print into it any more
+        self.terminated_with = ""  # what C++ said when it ended the process
+        self.ended = False  # whether no process can print into it any more
         self._rest = b""
         self._kept = self._total = 0
         os.set_blocking(fd, False)
@@ -52,13 +52,12 @@ class RankOutput:
         new = self._add([self._rest] if self._rest else [])
         self._rest = b""
         if self._total > self._kept:
-            notice = f"… {MOST:,} of {self._total:,} bytes shown"
-            new += self._add([notice.encode()])
+            new += self._add([f"… {MOST:,} of {self._total:,} bytes shown".encode()])
             self._total = self._kept
         return new
 
     def _add(self, lines: list[bytes]) -> str:
-        """Keep these lines, and return what is to be shown: not what C++ says at its end."""
+        """Keep these lines; returns what is to be shown, without what C++ says at its end."""
         text = ""
         for raw in lines:
             line = _STAMP.sub(rb"[\1 ", raw).decode("utf-8", "backslashreplace")

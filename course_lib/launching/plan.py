@@ -1,7 +1,7 @@
 """What is asked of a world, checked before anything is started; and what its ranks find.
 
-The notebook writes both, the Plan and later a RankJob, into a file that all ranks of a world read,
-and wakes them with a byte: nobody waits for anybody's reading.
+The notebook writes both into a file that all ranks of a world read, their *orders*: the Plan before
+it has the ranks forked, the RankJob before it wakes them. So nobody waits for anybody's reading.
 """
 
 from __future__ import annotations

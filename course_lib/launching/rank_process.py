@@ -15,7 +15,7 @@ from course_lib.recording.stack import Stack
 
 
 class RankProcess(RankState):
-    """What its log says of it, and the process; ``output`` is what that has printed."""
+    """A rank's process, and what its log says of it; ``output`` is what it has printed."""
 
     def __init__(
         self,
@@ -25,7 +25,9 @@ class RankProcess(RankState):
         world_socket: socket.socket,
         shared: Sequence[int],
     ) -> None:
-        """Have the fork server start it; ``files`` closes our ends of what it is given."""
+        """Have the fork server start it. ``shared`` are the files that all ranks are given;
+        ``files`` closes our ends of those that this one is given.
+        """
         self.control, its_control = socket.socketpair()
         output, its_output = os.pipe()
         with its_control, os.fdopen(its_output, "wb"):
@@ -34,25 +36,27 @@ class RankProcess(RankState):
             files.callback(os.close, log := nameless_file("log"))
             files.callback(os.close, stack := nameless_file("stack"))
             its_own = [its_control.fileno(), its_output, log, stack]
-            socket.send_fds(world_socket, [b"r"], [*its_own, *shared])  # as worker.main has them
+            # A message may not be empty, so its one byte is the rank's number.
+            socket.send_fds(world_socket, [bytes([number])], [*its_own, *shared])
         super().__init__(number, matcher, Reader(log).read, Stack(stack))
         self.output = RankOutput(number, output)
-        self.wake(number)
 
     @property
     def pid(self) -> int:
         """0 until the fork server has told it."""
         return self.stack.pid
 
-    def wake(self, byte: int = 0) -> None:
-        """Tell it that there is something to read; its first byte is its number."""
-        with suppress(OSError):  # the fork server will say that it has died
-            self.control.send(bytes([byte]))
+    def wake(self) -> None:
+        """Tell it that its RankJob is written down; what the byte is says nothing."""
+        with suppress(OSError):  # it has died, as the fork server will say
+            self.control.send(b"!")
 
     def listen(self) -> bool:
-        """After its own byte: read its log; whether there may be another byte."""
-        there = False
-        with suppress(ConnectionResetError):  # it has died, and had not read ours
-            there = bool(self.control.recv(1))
+        """Take the byte by which it says that there is news, and read its log; returns whether
+        there may be more bytes.
+        """
+        is_there = False
+        with suppress(ConnectionResetError):  # it has died, and had not read our byte
+            is_there = bool(self.control.recv(1))
         self.read_log()
-        return there
+        return is_there

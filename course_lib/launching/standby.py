@@ -1,4 +1,12 @@
-"""The world that is ready before it is asked for."""
+"""The world that is ready before it is asked for.
+
+    world = standby.take_world(plan)     at once, if the last call had the same plan
+    standby.replace(world)               it ends, and the next one starts in the background
+
+This module registers a hook at import, for a fork of the notebook's process: ``standby`` holds
+sockets that would keep the ranks alive as long as the copy lives. Nothing that only records
+imports launching, so a job that is watched has no such hook.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +21,12 @@ from course_lib.launching.world import World
 
 
 class Standby:
-    """The worlds of this process: those in use, and one that stands by for the next call.
+    """Keeps one world ready for the next call.
 
-    Its ranks are as fresh as any: they have done nothing but form their group. It is used if the
-    next call wants the same world in the same environment and thrown away if not; after a minute
-    its ranks leave by themselves. ``COURSE_LIB_STANDBY`` is the time in seconds for which it is
-    kept; 0 switches it off.
+    Its ranks are as fresh as any: they have done nothing but form their group. The next call takes
+    it if it wants the same world in the same environment; otherwise it is thrown away. After a
+    minute its ranks leave by themselves. ``COURSE_LIB_STANDBY`` sets that time in seconds; 0
+    switches the standby off.
     """
 
     def __init__(self) -> None:
@@ -26,8 +34,8 @@ class Standby:
         self._server: ForkServer | None = None
         self._lock = threading.Lock()
 
-    def ready_or_new(self, plan: Plan) -> World:
-        """The world that stands by if it is one for this plan, else a new one."""
+    def take_world(self, plan: Plan) -> World:
+        """The world that stands by, if it is one for this plan; otherwise a new one."""
         with self._lock:
             ready, self.ready = self.ready, None
             if ready is not None:
@@ -54,8 +62,8 @@ class Standby:
             self._server.kill()
         self._server = None
 
-    def done(self, world: World) -> None:
-        """End a world, and start the next one like it in the background."""
+    def replace(self, world: World) -> None:
+        """End a world, and start one like it in the background."""
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = plan.standby > 0 and plan.init and plan.backend == "gloo"
         with self._lock:
@@ -64,11 +72,11 @@ class Standby:
                 self.drop_server()  # the next run shall not wait for this one
                 return
             if wanted and self.ready is None:
-                with contextlib.suppress(CourseError):  # the next run starts its own, and tells
+                with contextlib.suppress(CourseError):  # the next run tries again, and says why
                     self.ready = self._open(plan)
 
     def after_fork(self) -> None:
-        """A fork of the notebook holds copies of our sockets: let go, and start anew."""
+        """A fork of the notebook holds copies of our sockets: close them, and begin anew."""
         if self.ready is not None:
             self.ready.files.close()
         if self._server is not None:

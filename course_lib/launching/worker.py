@@ -1,7 +1,7 @@
-"""What happens inside a rank's process.
+"""What happens inside a rank's process: ``main`` is its whole life.
 
-It stays until it is killed, because a rank that exits early can cut off a message that another rank
-has not read yet.
+A rank stays until it is killed, because one that exits early can cut off a message that another
+rank has not read yet.
 """
 
 from __future__ import annotations
@@ -36,23 +36,26 @@ from course_lib.recording import recorder, wrappers
 from course_lib.recording.log import Writer
 from course_lib.user_code import name_cells
 
-# What ranks may share. The compiler starts processes of its own when it is imported.
+# What the fork server may import for all ranks: not the compiler, which starts processes of its own
+# when it is imported.
 _SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
-GROUP_TIMEOUT = timedelta(days=7)
+GROUP_TIMEOUT = timedelta(days=7)  # never: the notebook keeps the time
 LARGEST_RESULT = 1 << 28  # bytes
-_hosted: list[dist.TCPStore] = []  # here, for a function that forms its group itself
+_hosted: list[dist.TCPStore] = []  # the store of a rank whose function forms the group itself
 
 
 def prepare() -> None:
-    """In the fork server, before any rank."""
+    """Called in the fork server, before any rank is forked."""
     wrappers.install()
     builtins.input = sys.breakpointhook = lambda *_, **__: terminal.no_keyboard()
     for name in ("spawn", "start_processes"):
-        setattr(torch.multiprocessing, name, _spawning(getattr(torch.multiprocessing, name)))
+        setattr(torch.multiprocessing, name, _wrap_spawn(getattr(torch.multiprocessing, name)))
 
 
-def _spawning(original: Callable) -> Callable:
-    """``mp.spawn``, of which a function from a cell cannot be a target: it says what to do."""
+def _wrap_spawn(original: Callable) -> Callable:
+    """``mp.spawn`` that says what to do instead if it is given a function from a cell, which
+    processes that it starts could not import.
+    """
 
     @functools.wraps(original)
     def spawn(fn: Callable, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +69,7 @@ def _spawning(original: Callable) -> Callable:
     return spawn
 
 
-def main(fds: Sequence[int], scratch: str) -> NoReturn:
+def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
     """The life of a rank, on the files that the notebook has opened for it."""
     control_fd, output_fd, log_fd, stack_fd, store_fd, orders_fd = fds
     inherited = set(sys.modules)
@@ -76,7 +79,6 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
     _redirect(output_fd)
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
-    (rank,) = os.read(control_fd, 1)
     log = Writer(log_fd)
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
         plan: Plan = pickle.load(orders)
@@ -84,7 +86,7 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
         try:
             _set_up(plan, rank, device, store_fd)
         except Exception as error:
-            _end(_failed(rank, f"{type(error).__name__}: {error}"), log, control_fd)
+            _send_outcome(_make_failure(rank, f"{type(error).__name__}: {error}"), log, control_fd)
         recording = recorder.Recorder(log, device)
         log.append("flag", "ready")
         os.write(control_fd, b"!")
@@ -93,10 +95,10 @@ def main(fds: Sequence[int], scratch: str) -> NoReturn:
         job: RankJob = pickle.load(orders)
     outcome = _work(rank, device, job, recording)
     outcome.imports = [m for m in list(sys.modules) if m not in inherited and _SHARED.match(m)]
-    _end(outcome, log, control_fd)
+    _send_outcome(outcome, log, control_fd)
 
 
-def _end(outcome: RankOutcome, log: Writer, control_fd: int) -> NoReturn:
+def _send_outcome(outcome: RankOutcome, log: Writer, control_fd: int) -> NoReturn:
     log.append("outcome", pickle.dumps(outcome))
     os.write(control_fd, b"!")
     while True:
@@ -133,16 +135,11 @@ def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
     if device != "cpu":
         torch.cuda.set_device(device)
     store = dist.FileStore(f"/proc/self/fd/{store_fd}", plan.world_size)
-    setattr(*rendezvous.CREATE_STORE, rendezvous.meet_in(store, rank, plan.world_size))
+    place: dict[str, Any] = {"store": store, "rank": rank, "world_size": plan.world_size}
+    setattr(*rendezvous.CREATE_STORE, rendezvous.meet_in(**place))
     if plan.init:
-        dist.init_process_group(
-            plan.backend,
-            store=store,
-            rank=rank,
-            world_size=plan.world_size,
-            timeout=GROUP_TIMEOUT,  # the notebook keeps the time
-            device_id=None if device == "cpu" else torch.device(device),
-        )
+        gpu = None if device == "cpu" else torch.device(device)
+        dist.init_process_group(plan.backend, timeout=GROUP_TIMEOUT, device_id=gpu, **place)
         wrappers.formed = dist.group.WORLD
         # The first call takes longest: it connects the ranks.
         dist.all_reduce(torch.zeros(1, device=device))
@@ -178,11 +175,8 @@ def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) ->
         at = time.perf_counter()
         outcome = RankOutcome.of_result(rank, at, result, function, LARGEST_RESULT)
     except CannotTravel as error:
-        outcome = _failed(
-            rank,
-            f"could not unpickle {error.name} ({error.why}): "
-            "pass plain data, and create such objects inside the function",
-        )
+        advice = "pass plain data, and create such objects inside the function"
+        outcome = _make_failure(rank, f"could not unpickle {error.name} ({error.why}): {advice}")
     except BaseException as error:  # sys.exit(), too, as scripts end: sys.exit(main())
         outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
@@ -197,6 +191,6 @@ def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) ->
     return outcome
 
 
-def _failed(rank: int, message: str) -> RankOutcome:
-    """Where the message says it all."""
+def _make_failure(rank: int, message: str) -> RankOutcome:
+    """The outcome of a rank that could not begin, whose message says it all."""
     return RankOutcome(rank, "raised", time.perf_counter(), message=message)

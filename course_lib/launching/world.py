@@ -23,14 +23,9 @@ from course_lib.errors import CourseError, Hang, NotStarted
 from course_lib.launching.forkserver import ForkServer
 from course_lib.launching.plan import Deadline, Plan, RankJob
 from course_lib.launching.rank_process import RankProcess
+from course_lib.recording import stuck_ranks
 from course_lib.recording.log import nameless_file
 from course_lib.recording.rank_state import to_trace
-from course_lib.recording.stuck_ranks import (
-    DeadlockDetector,
-    ask_who_is_late,
-    find_late,
-    hang_error,
-)
 from course_lib.terminal import arguments, log_settings, show
 from course_lib.trace import Run, many_events
 from course_lib.user_code import notebook_cells
@@ -39,7 +34,7 @@ LISTEN_SECONDS = 1.0  # for ranks to say what became of them, or where they stan
 
 
 class World:
-    """A number of ranks with one process group (unless the function forms it), for one job."""
+    """Some ranks, with a process group unless the function is to form it, for one job."""
 
     def __init__(self, plan: Plan, server: ForkServer) -> None:
         self.plan = plan
@@ -59,22 +54,22 @@ class World:
         self._selector = self.files.enter_context(DefaultSelector())
         self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
         self.files.callback(os.close, store := nameless_file("store"))
-        self._selector.register(self._socket, EVENT_READ, self._from_server)
-        self._order(self.plan)
+        self._selector.register(self._socket, EVENT_READ, self._hear_server)
+        self._write_orders(self.plan)
         for number in range(self.plan.world_size):
             shared = [store, self._orders.fileno()]
             rank = RankProcess(number, self._matcher, self.files, self._socket, shared)
-            self._selector.register(rank.control, EVENT_READ, partial(self._woken, rank))
-            self._selector.register(rank.output.fd, EVENT_READ, partial(self._printed, rank))
+            self._selector.register(rank.control, EVENT_READ, partial(self._hear, rank))
+            self._selector.register(rank.output.fd, EVENT_READ, partial(self._read_output, rank))
             self.ranks.append(rank)
 
-    def _order(self, what: Plan | RankJob) -> None:
-        """Write down what every rank will read when it is woken."""
+    def _write_orders(self, what: Plan | RankJob) -> None:
+        """Write down what every rank will read: see plan.py."""
         pickle.dump(what, self._orders, protocol=5)
         self._orders.flush()
 
     def end(self) -> None:
-        """Have the fork server kill the ranks, and all that they started; give back our files."""
+        """Have the fork server kill the ranks and all that they started; close our files."""
         for rank in self.ranks:
             self._server.imports.update(dict.fromkeys(rank.outcome.imports if rank.outcome else ()))
         with suppress(OSError):  # the fork server may have died before
@@ -116,10 +111,10 @@ class World:
         """Give every rank its job, and wait for all of them."""
         t0 = time.perf_counter()
         surroundings = os.getcwd(), list(sys.path), arguments(), log_settings()
-        self._order(RankJob(call, t0, *surroundings, record, notebook_cells()))
+        self._write_orders(RankJob(call, t0, *surroundings, record, notebook_cells()))
         for rank in self.ranks:
             rank.wake()
-        detector = DeadlockDetector(self.ranks, self._matcher)
+        detector = stuck_ranks.DeadlockDetector(self.ranks, self._matcher)
         try:
             with many_events():
                 while not all(rank.returned for rank in self.ranks):
@@ -131,7 +126,7 @@ class World:
                     if error := detector.look():
                         raise error
                     if deadline.passed and (running := self._ask_for_stacks()):
-                        raise hang_error(running, deadline.seconds)
+                        raise stuck_ranks.hang_error(running, deadline.seconds)
                 self._check_calls()
             ends = self._outcomes()
             results = [end.value() for end in ends]
@@ -148,12 +143,12 @@ class World:
         return [outcome for outcome in self._outcomes() if not outcome.ended_well]
 
     def _check_calls(self) -> None:
-        """Every rank has returned: raises if calls met and did not fit, though the backend
-        "succeeded", if one met nobody, or if nobody waited for a Work, or too late.
+        """Every rank has returned. Raises if calls met that do not fit, although the backend
+        "succeeded"; if a call met nobody; or if a Work was waited for too late, or never.
         """
         self._read_logs()
         found: CourseError | None = self._matcher.mismatch() or self._matcher.absence()
-        if found := found or next(filter(None, (rank.hazard() for rank in self.ranks)), None):
+        if found := found or next(filter(None, (rank.find_hazard() for rank in self.ranks)), None):
             raise found
 
     def _make_run(self, results: list[Any], seconds: float, record: bool) -> Run:
@@ -172,32 +167,32 @@ class World:
 
     # -- reacting -----------------------------------------------------------------------------
 
-    def _printed(self, rank: RankProcess) -> None:
+    def _read_output(self, rank: RankProcess) -> None:
         new = rank.output.read()
         if rank is self.ranks[0]:
             show(new)
         if rank.output.ended:
             self._selector.unregister(rank.output.fd)
 
-    def _woken(self, rank: RankProcess) -> None:
+    def _hear(self, rank: RankProcess) -> None:
         if not rank.listen():
             self._selector.unregister(rank.control)
 
-    def _from_server(self) -> None:
+    def _hear_server(self) -> None:
         try:
             while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
                 kind, *values = pickle.loads(packet)
                 if kind == "pid":  # they are forked in the order in which they were asked for
                     next(rank for rank in self.ranks if not rank.pid).stack.pid = values[0]
                 else:
-                    self._died(*values)
+                    self._note_death(*values)
         except OSError as error:
             if isinstance(error, BlockingIOError):  # that was all, so far
                 return
         words = self._server.last_complaint()
         raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
-    def _died(self, pid: int, code: int) -> None:
+    def _note_death(self, pid: int, code: int) -> None:
         rank = next(rank for rank in self.ranks if rank.pid == pid)
         rank.read_log()  # its RankOutcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
@@ -208,21 +203,22 @@ class World:
     # -- when something went wrong --------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After a first failure: let every rank that can still say something say it: one that
-        waits for a call which all have made will come out of it, and where only connections were
-        lost so far, one that waits is about to say why.
+        """After a first failure, let the others say what they still can.
+
+        A rank that waits for a call which all have made will come out of it. If so far only
+        connections were lost, any rank that waits is about to say why.
         """
         self._read_logs()
-        ask_who_is_late(self.ranks)
-        missing = self._matcher.missing
+        stuck_ranks.ask_who_is_late(self.ranks)
         only_lost = all(outcome.lost_its_peer for outcome in self._failures())
-        self._listen(
-            lambda rank: (
-                rank.outcome or (rank.blocked_in and not only_lost and missing(rank.blocked_in))
-            )
-        )
-        ask_who_is_late(self.ranks)
-        find_late(self.ranks)
+
+        def has_spoken(rank: RankProcess) -> object:
+            call = None if only_lost else rank.blocked_in
+            return rank.outcome or (call and self._matcher.find_missing(call))
+
+        self._listen(has_spoken)
+        stuck_ranks.ask_who_is_late(self.ranks)
+        stuck_ranks.find_late(self.ranks)
         for rank in self.ranks:
             if rank.outcome and rank.outcome.state == "died":
                 rank.outcome.lines = rank.stack.lines
@@ -238,8 +234,8 @@ class World:
         return [rank for rank in running if rank.outcome is None]
 
     def _listen(self, has_spoken: Callable[[RankProcess], object]) -> None:
-        """React until every rank has spoken, or for a second; once at least, as a call that torch
-        refuses at once looks like one that blocks.
+        """React until every rank has spoken, or for a second. React at least once, because a call
+        that torch refuses at once looks like one that blocks.
         """
         end = time.perf_counter() + LISTEN_SECONDS
         while time.perf_counter() < end:

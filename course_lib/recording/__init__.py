@@ -1,1 +1,1 @@
-"""What each rank calls, written down as it calls it, and read while it runs."""
+"""What each rank calls: written down as it calls it, and read while it runs."""

@@ -1,13 +1,17 @@
-"""What one rank's log tells of it: what it has issued and completed, and what it waits for.
+"""What one rank's log says of it: which calls it has issued and completed, what it waits for.
 
-A recorder wrote them, in a rank of ``run`` or in one of some other job: it makes no difference.
+    rank = RankState(0, CallMatcher(), Reader(fd).read, stack)
+    rank.read_log()                    again and again, while the rank runs
+    rank.events, rank.blocked_in, …    what is known by now
+
+The log's writer may be a rank of ``run`` or a process of any other job that is watched.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from course_lib.collectives import collective
 from course_lib.diagnosis import hazard
@@ -19,11 +23,12 @@ from course_lib.pickling import unpack
 from course_lib.recording.stack import Stack
 from course_lib.trace import Curve, Event, Line, Span, Trace
 
+_FLAGS = ("ready", "has_threads", "in_future", "forming")
 _set = object.__setattr__  # an Event is frozen for those who read it; here it is being written
 
 
 class RankState:
-    """One rank's. Every call that its log tells of goes to the world's CallMatcher, once."""
+    """What is known of one rank. Every call in its log goes to the world's CallMatcher, once."""
 
     def __init__(
         self,
@@ -39,15 +44,16 @@ class RankState:
         self.events: list[Event] = []
         self.spans: list[Span] = []
         self.memory: Curve = []
-        self.has_threads = False  # the reader's code speaks from more than the main one
-        self.in_future = False  # somebody waits for a future
+        self.has_threads = False  # threads of the reader's other than the main one make calls
+        self.in_future = False  # it waits for a future
         self.forming = False  # it stands in init_process_group
         self.blocked_in: Event | None = None  # the call that it has entered and not come out of
-        self.blocked_at: Line | None = None  # of the wait, where that is not the line of the call
+        self.blocked_at: Line | None = None  # the line of that wait
         # asynchronous collectives that are not done, by number: C++ may wait for them
         self.in_flight: dict[int, Event] = {}
-        self._gave_up: tuple[Event, float] | None = None  # the last call, and when
-        self.unwaited: dict[int, Event] = {}  # calls whose Work is the reader's to wait for
+        self._gave_up: Event | None = None  # the last call that it gave up
+        self.gave_up_at = math.inf
+        self.unwaited: dict[int, Event] = {}  # calls whose Work the reader's code has to wait for
         self.overlap: tuple[Event, Event] | None = None  # the second is given what the first fills
         self._lines: dict[int, Line] = {}
 
@@ -57,46 +63,46 @@ class RankState:
 
     @property
     def waits_for(self) -> Event | None:
-        """The call that it stands in; or else the oldest of those under way, for which C++ may
-        wait, as DDP does in ``backward``: see ``is_in_torch``.
+        """The call in which it stands; or the oldest one under way, for which C++ may wait, as DDP
+        does in ``backward``: see ``is_in_torch``.
         """
         return self.blocked_in or next(iter(self.in_flight.values()), None)
 
     @property
     def last_call(self) -> Event | None:
-        """The last that it has made."""
+        """The last call that it has made."""
         return next(reversed(self.events), None)
 
-    def unmet(self, *calls: Event | None) -> str:
-        """Who has not made which of these calls of its, in words, and how many they have made, as
-        far as something is known of them; "" where all have.
+    def say_unmet(self, *calls: Event | None) -> str:
+        """Names the ranks that have not made the matching call for the first of these calls that
+        lacks one, and how many calls they have made; "" if no rank is missing.
         """
         for call in filter(None, calls):
-            if ranks := self.matcher.missing(call):
+            if ranks := self.matcher.find_missing(call):
                 history = self.matcher.history(call.group)
                 known = [r for r in (self.number, *ranks) if history.calls.get(r)]
-                made = history.made(known) if call.is_collective else []
+                made = history.tell_counts(known) if call.is_collective else []
                 unmet = f"{ranks_have(ranks)} not made its call {call_text(call)}"
                 return ". ".join([unmet, *made]).rstrip(".")
         return ""
 
-    def hazard(self) -> Hazard | None:
-        """Of a rank that has ended well: a Work that nobody waited for, or not in time."""
+    def find_hazard(self) -> Hazard | None:
+        """The error for a rank that has ended well, if a Work of its was never waited for, or too
+        late.
+        """
         for event in self.unwaited.values():
             return hazard.unwaited(event)
         return hazard.still_filled(*self.overlap) if self.overlap else None
 
-    def awaited(self) -> dict[int, Event | None]:
-        """Who had not made the call that it gave up last, and that call where it came later."""
-        return self.matcher.late(*self._gave_up) if self._gave_up else {}
-
-    @property
-    def gave_up_at(self) -> float:
-        return self._gave_up[1] if self._gave_up else math.inf
+    def find_awaited(self) -> dict[int, Event | None]:
+        """The ranks that had not made the call that this one gave up last; with the call of those
+        that made it later.
+        """
+        return self.matcher.find_late(self._gave_up, self.gave_up_at) if self._gave_up else {}
 
     @property
     def is_in_torch(self) -> bool:
-        """Whether it was inside torch when it was last asked for its stack."""
+        """Whether it was inside torch when it was last asked for its stack, or is in a future."""
         return self.in_future or self.stack.is_in_torch
 
     def progress(self) -> object:
@@ -104,24 +110,25 @@ class RankState:
         if self.blocked_in:
             return self.blocked_in.seq
         cpu = self.stack.cpu_seconds()
-        # what it takes to answer a signal, and threads of gloo that look around, is no computing
+        # to answer a signal is no computing, nor what gloo's threads do while they wait
         return len(self.events), object() if cpu is None else round(cpu, 1)
 
     # -- its log ------------------------------------------------------------------------------
 
     def read_log(self) -> None:
-        """Read on: each record goes to the ``_read_`` method of its name."""
-        for record in self._new_records():
-            getattr(self, "_read_" + record[0])(*record[1:])
+        """Read what is new: ``READERS`` has the method for each kind of record."""
+        for kind, *fields in self._new_records():
+            self.READERS[kind](self, *fields)
 
     def _read_flag(self, name: str, on: bool = True) -> None:
-        setattr(self, name, on)  # ready, has_threads, in_future or forming
+        if name in _FLAGS:  # a log that ``watch`` reads may be a stranger's: it sets nothing else
+            setattr(self, name, on)
 
     def _read_outcome(self, pickled: bytes) -> None:
         self.outcome = unpack(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
-        """An Event's fields from ``op`` on, but that its line is a number here."""
+        """A call begins: see Note [An issued record] in log.py for its fields."""
         event = Event(self.number, *fields)
         number: Any = event.line
         _set(event, "line", line := self._lines.get(number))
@@ -135,14 +142,16 @@ class RankState:
         self.matcher.add(event)
 
     def _read_shares(self, seq: int, what: str) -> None:
-        self.matcher.shares(self.events[seq], what)
+        self.matcher.note_shared(self.events[seq], what)
 
     def _read_overlaps(self, seq: int, first: int) -> None:
         if self.overlap is None and self.events[first]:
             self.overlap = self.events[first], self.events[seq]
 
     def _read_threads(self, seq: int, line: int) -> None:
-        """Two threads use the group of this call at once: that which calls, and one from a line."""
+        """Two threads use one group at once: the one that makes this call, and one that was started
+        at a line.
+        """
         event = self.events[seq]
         self.matcher.threads.setdefault(event.group, (event, self._lines.get(line)))
 
@@ -156,7 +165,7 @@ class RankState:
         self.in_flight.pop(seq, None)
         if event.is_recv and event.peer is None and source is not None:
             _set(event, "peer", source)
-            self.matcher.found_source(event)
+            self.matcher.settle_source(event)
         if waited:
             self._read_taken(seq)
         if collective(event.op).ends_earlier:  # see Note [A barrier is behind all]
@@ -172,15 +181,14 @@ class RankState:
             self.blocked_in = None
 
     def _read_gave_up(self, seq: int, at: float = math.inf) -> None:
-        event = self._gone_on(seq)
-        self._gave_up = event, at
-        self.matcher.give_up(event)
+        self._gave_up, self.gave_up_at = self._leave_call(seq), at
+        self.matcher.give_up(self._gave_up)
 
     def _read_refused(self, seq: int) -> None:
-        self.matcher.withdraw(self._gone_on(seq))
+        self.matcher.withdraw(self._leave_call(seq))
 
-    def _gone_on(self, seq: int) -> Event:
-        """The call; the rank has come out of it by an exception."""
+    def _leave_call(self, seq: int) -> Event:
+        """The rank has come out of this call by an exception; returns the call."""
         event = self.events[seq]
         _set(event, "waited", True)
         self.unwaited.pop(seq, None)
@@ -199,6 +207,24 @@ class RankState:
 
     def _read_line(self, key: int, *line: Any) -> None:
         self._lines[key] = Line(*line)
+
+    READERS: ClassVar[dict[str, Callable[..., None]]] = {
+        "flag": _read_flag,
+        "outcome": _read_outcome,
+        "issued": _read_issued,
+        "shares": _read_shares,
+        "overlaps": _read_overlaps,
+        "threads": _read_threads,
+        "waiting": _read_waiting,
+        "ended": _read_ended,
+        "taken": _read_taken,
+        "gave_up": _read_gave_up,
+        "refused": _read_refused,
+        "span": _read_span,
+        "memory": _read_memory,
+        "group": _read_group,
+        "line": _read_line,
+    }
 
 
 def to_trace(ranks: Sequence[RankState], recorded: bool = True) -> Trace:

@@ -1,13 +1,16 @@
-"""Writes down what a rank says, at the moment it says it.
+"""Writes down what a rank calls, at the moment it calls it.
 
-Three sources, joined in one "issued" record per call:
+    begin(Recorder(Writer(fd), "cpu"))    from now on the process is recorded, until stop()
+
+What is known of a call has three sources, which meet in ``current_call``:
 
     c10d's pre-hook     what is called: op, tensors, root or peer, of Python and of C++ callers
     the wrappers        what the hooks do not say: tag, reduce op, new groups, what torch refused
-    c10d's post-hook    the Work that stands for it
+    c10d's post-hook    the Work that stands for the call
 
-Completion is written when somebody waits for the Work, which torch does itself in a synchronous
-call; or, for asynchronous collectives, when their future says so.
+An "issued" record is written before the call begins, an "ended" record when somebody waits for the
+Work; torch does that itself in a synchronous call. For asynchronous collectives their future says
+when they are done. log.py lists the records.
 """
 
 from __future__ import annotations
@@ -30,20 +33,13 @@ import typing_extensions
 from course_lib import context
 from course_lib.collectives import OP_OF_METHOD, collective
 from course_lib.overlap import shared_memory
+from course_lib.recording import tensor_layout as layout
 from course_lib.recording.log import Writer
 from course_lib.recording.stack import in_backward
-from course_lib.recording.tensor_layout import (
-    dense_size,
-    dtype_name,
-    is_dense,
-    memory_of,
-    span_of,
-    splits_of,
-)
 from course_lib.trace import Curve
 from course_lib.user_code import find_frame, is_user_frame, line_of, sharded_module
 
-_LETTING_GO = 0.03  # seconds; after 30 ms none of 30 readings was off
+_LETTING_GO = 0.03  # seconds: see Recorder.let_go; after 30 ms none of 30 measurements was off
 _HOOK = 0xC0E5  # our id among a group's hooks
 # c10d's hooks know a call by the older name of its method
 _OP_OF_HOOK = {method.strip("_").upper(): op for method, op in OP_OF_METHOD.items()}
@@ -60,16 +56,16 @@ _ON_THE_WAY = {
 
 
 class CurrentCall(threading.local):
-    """What is known of a thread's current call, for the hook that fires next inside it."""
+    """What a wrapper knows of its thread's current call, for the hook that fires next inside it."""
 
     tag = 0
     reduce_op: str | None = None
     op = ""
     is_async = False
-    by_user = False  # the reader's own code calls, and gets the Work if there is one
+    by_user = False  # the reader's own code makes the call, and gets its Work if there is one
     splits: Sequence[Any] | None = None  # of all_to_all_single: rows out and in, by rank
-    memory = 0  # where torch's own asynchronous call writes
-    seq = -1  # between its hooks its number: torch may refuse it
+    memory = 0  # the address to which an asynchronous call of torch's own writes
+    seq = -1  # the call's number between its two hooks, where torch may still refuse it
 
 
 current_call = CurrentCall()
@@ -77,7 +73,7 @@ active_recorder: Recorder | None = None
 
 
 class Recorder(context.Context):
-    """One rank's. It is made ready with the rank, and records from ``recorder.begin`` on.
+    """Records one rank, from ``begin`` on.
 
     It is also the rank's Context, which answers when the reader's code asks for its device or
     marks a span.
@@ -85,67 +81,73 @@ class Recorder(context.Context):
 
     def __init__(self, log: Writer, device: str) -> None:
         self.device = torch.device(device)
-        self.t0 = 0.0  # time.perf_counter() that counts as zero
+        self.t0 = 0.0  # the time.perf_counter() that counts as zero
         self._log = log
         self._lock = threading.Lock()  # numbers go into the log in order
         self._on_nccl = False
-        self._worlds = 0  # that were formed: a group is formed again under the name of the last
+        self._worlds = 0  # how many worlds were formed: torch gives their groups the same names
         self._main = threading.main_thread().ident
-        # by group, which other threads have called: the line that started each, the last one last
+        # by group, the other threads that have called in it, the last one last, each with its line
         self._threads: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._count = 0
         self._watched: list[Any] = []  # groups
-        # Works nobody has waited for yet, kept alive so that Python meets the same object again:
-        # with its number, whether that is for the caller to do, and its possible sources
+        # By id, each Work that nobody has waited for yet, with its call's number, whether that is
+        # asynchronous, and the ranks from which it may receive. They are kept alive so that Python
+        # meets the same object again.
         self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
-        # those whose Work has no future, by the memory of what they write: only who waits will tell
+        # Calls of torch's own whose Work has no future, by the address that they write to: they
+        # count as completed when wait_tensor is called for that address.
         self._unheard: dict[int, int] = {}
-        # of asynchronous collectives of the reader's that nobody has waited for: what memory they
-        # write, and the futures that stand for them
+        # Of the reader's asynchronous collectives that nobody has waited for: the memory that they
+        # fill, and the futures that the reader has asked for.
         self._filling: dict[int, list[tuple[int, int]]] = {}
         self._promised: dict[int, Any] = {}
-        # by instruction, as looking up the line takes long, and by the id of its code, as hashing
-        # that does, too; the code is kept alive. −1 is none of the reader's
+        # The number of each instruction's line in the log, −1 for a line that is not the reader's,
+        # because looking it up takes long. The key has the id of the code, because hashing that
+        # takes long, too; the value keeps the code alive.
         self._lines: dict[tuple[int, int], tuple[int, CodeType]] = {}
 
     # -- groups and hooks ---------------------------------------------------------------------
 
     def watch(self, group: Any) -> None:
-        """Record everything that is said in this group from now on."""
+        """Record every call in this group from now on."""
         if not isinstance(group, dist.ProcessGroup):
             return  # this rank is not in it
         self._worlds += group is dist.group.WORLD
         name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
         if len(ranks) == 1 and group is not dist.group.WORLD:
-            name = f"{name}:{ranks[0]}"  # each rank may make one for itself, of one name
+            name = f"{name}:{ranks[0]}"  # each rank may make one for itself, with the same name
         if dist.get_backend(group) == "nccl":
             self._on_nccl = True
         self._log.append("group", name, ranks)
-        group.register_pre_hook(_HOOK, functools.partial(self._before, name, ranks))
-        group.register_post_hook(_HOOK, functools.partial(self._after, ranks))
+        group.register_pre_hook(_HOOK, functools.partial(self._pre_hook, name, ranks))
+        group.register_post_hook(_HOOK, functools.partial(self._post_hook, ranks))
         self._watched.append(group)
 
     def unwatch(self) -> None:
-        """Before Python ends: a group that is not destroyed would call what is gone by then."""
+        """Take the hooks away before Python ends: a group that nobody has destroyed would call a
+        hook that is gone by then.
+        """
         for group in self._watched:
             group.unregister_pre_hook(_HOOK)
             group.unregister_post_hook(_HOOK)
         self._watched.clear()
 
     def name_of(self, group: Any) -> str:
-        """Its name in the trace; torch counts anew after destroy_process_group()."""
+        """A group's name in the trace; torch counts anew after destroy_process_group()."""
         again = f"#{self._worlds}" if self._worlds > 1 else ""
         return group.group_name + again
 
-    def _before(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
-        peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch is yet to look
+    def _pre_hook(self, group: str, ranks: tuple[int, ...], args: Any) -> None:
+        """Called by c10d before each call."""
+        peer = ranks[args.root] if 0 <= args.root < len(ranks) else None  # torch has not checked it
         call, writes = current_call, args.output_tensors
-        call.seq = self.issued(
-            _op(args.name), group, peer, args.input_tensors, writes, args.async_op
+        call.seq = self.write_call(
+            _op_of_hook(args.name), group, peer, args.input_tensors, writes, args.async_op
         )
         if call.is_async and writes and not call.by_user:
-            call.memory = memory_of(writes[0])
+            call.memory = layout.memory_of(writes[0])
         if self._filling or (call.is_async and call.by_user):
             fills = writes
             if call.op == "all_reduce" or (call.op == "broadcast" and peer != dist.get_rank()):
@@ -153,40 +155,41 @@ class Recorder(context.Context):
             self._look_for_overlap(call, (*args.input_tensors, *writes), fills)
 
     def _look_for_overlap(self, call: CurrentCall, tensors: Sequence[Any], fills: Any) -> None:
-        """Whether a collective of the reader's is given memory that another one is still to fill.
-        On NCCL those of one group come one after the other.
+        """Write down if a collective of the reader's is given memory that another one has yet to
+        fill. On NCCL that is no fault: the calls of a group come one after the other.
         """
         if self._on_nccl or call.op in ("send", "recv"):
             return
         if collective(call.op).ends_earlier:  # see Note [A barrier is behind all]
             self._filling.clear()
-        given = [span_of(t) for t in tensors] if self._filling and call.by_user else ()
+        given = [layout.span_of(t) for t in tensors] if self._filling and call.by_user else ()
         for first, spans in self._filling.items():
             if any(a < d and c < b for a, b in spans for c, d in given):
                 self._log.append("overlaps", call.seq, first)
                 break
         if call.is_async and call.by_user:
-            self._filling[call.seq] = [span_of(t) for t in fills]
+            self._filling[call.seq] = [layout.span_of(t) for t in fills]
 
-    def _after(self, ranks: tuple[int, ...], args: Any) -> None:
+    def _post_hook(self, ranks: tuple[int, ...], args: Any) -> None:
+        """Called by c10d once a call has a Work, or is done."""
         call, work = current_call, args.work
         op, seq, call.seq = call.op, call.seq, -1
         if work is None or (self._on_nccl and not call.is_async):
-            self.completed(seq)
+            self.write_completed(seq)
             return
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             key = None if call.by_user else id(work)
             try:
                 self._futures[seq] = future = _get_future(work)
-                future.then(functools.partial(self._done, seq, key))
-            except RuntimeError:  # some of gloo's have no future: only who waits can tell
-                if not call.by_user:  # else they wait for the Work itself
+                future.then(functools.partial(self._write_done, seq, key))
+            except RuntimeError:  # some Works of gloo's have no future
+                if not call.by_user:  # the reader waits for the Work itself
                     self._unheard[call.memory] = seq
 
     # -- writing ------------------------------------------------------------------------------
 
-    def issued(
+    def write_call(
         self,
         op: str,
         group: str,
@@ -196,30 +199,22 @@ class Recorder(context.Context):
         is_async: bool,
         shape: tuple[int, ...] = (),
     ) -> int:
-        """Write down a call that begins now, before anybody could die of it; returns its number."""
+        """Write down a call that begins now, before it can do any harm; returns its number."""
         call = current_call
-        caller, function = _caller()
-        line = self._line(caller)
+        caller, function = _find_caller()
+        line = self._number_line(caller)
         call.op, call.by_user = op, (by_user := line >= 0)
-        # the hooks of send and recv say that they are, all the same
+        # the hooks call a blocking send or recv asynchronous, too
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self.line_here(caller)
-        tensors, kind = (*reads, *writes), collective(op)
-        dtype, dense, bytes_in, bytes_out = None, True, 0, 0
-        if tensors:
-            dtype, shape = dtype_name(tensors[0].dtype), tuple(tensors[0].shape)
-            fills = kind.memory == "in order"
-            try:
-                for tensor in writes if fills else tensors:
-                    dense = dense and (tensor.is_contiguous() or (not fills and is_dense(tensor)))
-                for tensor in reads:
-                    bytes_in += tensor.nbytes
-                for tensor in writes:
-                    bytes_out += tensor.nbytes
-            except RuntimeError:  # a sparse tensor is no one block of memory
-                dense, bytes_in, bytes_out = True, dense_size(reads), dense_size(writes)
-        more = splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
+        kind, dtype, bytes_in, bytes_out, dense = collective(op), None, 0, 0, True
+        if reads or writes:
+            first = reads[0] if reads else writes[0]
+            dtype, shape = layout.dtype_name(first.dtype), tuple(first.shape)
+            in_order = kind.memory == "in order"
+            bytes_in, bytes_out, dense = layout.sizes_of(reads, writes, in_order)
+        more = layout.splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
         within = function if "_object" in function else "" if by_user else sharded_module(caller)
         if within and op not in ("send", "recv"):
             more = (*(more or (None, None, None)), None, within)
@@ -230,7 +225,7 @@ class Recorder(context.Context):
         with self._lock:
             seq = self._count
             self._count = seq + 1
-            # an Event's fields from op on; to name them here would take as long as all the rest
+            # By position: see Note [An issued record] in log.py.
             size, now = max(bytes_in, bytes_out), self.now()
             what = "issued", op, peer, group, size, dtype, shape, now, None, line, call.tag
             how = call.reduce_op, is_async, waited, bytes_in, bytes_out, dense, seq
@@ -239,23 +234,23 @@ class Recorder(context.Context):
         if shared:
             self._log.append("shares", seq, shared)
         if thread != self._main:
-            self._called_in(thread, self._threads[group], seq, line)
+            self._note_thread(thread, self._threads[group], seq, line)
         return seq
 
-    def _called_in(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
-        """Another thread than the main one has called, after those ``before`` in its group. Whoever
-        comes back after another one calls at the same time as that.
+    def _note_thread(self, thread: int, before: dict[int, int], seq: int, line: int) -> None:
+        """A thread other than the main one has called, after those ``before`` in the same group.
+        If it comes back after another one, the two use the group at the same time.
         """
         if thread in before and (last := next(reversed(before))) != thread:
             self._log.append("threads", seq, before[last])
         before.pop(thread, None)
         before[thread] = line
 
-    def refused(self, seq: int) -> None:
+    def write_refused(self, seq: int) -> None:
         """torch has raised an exception before it became an operation."""
         self._log.append("refused", seq)
 
-    def completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
+    def write_completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
         """The call is done, and so is its operation, as far as one can know."""
         # on NCCL, wait() orders streams and returns at once
         at = None if self._on_nccl else self.now()
@@ -277,14 +272,16 @@ class Recorder(context.Context):
         time.sleep(_LETTING_GO)
 
     def line_here(self, frame: FrameType | None) -> int:
-        """The number of the reader's line that led to a frame: in a thread in which none did, of
-        the one that started it. −1 where there is none.
+        """The number of the reader's line that led to a frame, or of the line that started this
+        thread if there is none; else −1.
         """
-        line = self._line(find_frame(frame))
+        line = self._number_line(find_frame(frame))
         return line if line >= 0 else getattr(threading.current_thread(), "started_at", -1)
 
-    def _line(self, frame: FrameType | None) -> int:
-        """The number in the log of the line where a frame stands; −1 if it is not the reader's."""
+    def _number_line(self, frame: FrameType | None) -> int:
+        """The number in the log of the line where a frame stands; −1 if it is not the reader's.
+        A line is written down when it is first met.
+        """
         if frame is None:
             return -1
         code = frame.f_code
@@ -302,51 +299,55 @@ class Recorder(context.Context):
 
     # -- how calls end ----------------------------------------------------------------------
 
-    def _done(self, seq: int, key: int | None, _future: Any) -> None:
-        """An asynchronous collective is done; nobody may ever wait for one of torch's own."""
+    def _write_done(self, seq: int, key: int | None, _future: Any) -> None:
+        """An asynchronous collective is done. Forget the Work ``key``, one of torch's own: nobody
+        may ever wait for it.
+        """
         if self._futures.pop(seq, None) is not None:
-            self.completed(seq, waited=False)
+            self.write_completed(seq, waited=False)
         if key is not None:
             self._live.pop(key, None)
 
     def settle(self) -> None:
-        """Write down what is done and not written down yet: gloo's thread does, but a moment after
-        it has let go those who waited in C++.
+        """Write down which calls are done. gloo's thread would do it, but only a moment after it
+        has let those go on who waited in C++.
         """
         for seq, future in list(self._futures.items()):
             if future.done():
-                self._done(seq, None, future)
+                self._write_done(seq, None, future)
 
-    def gave_up(self, seq: int) -> None:
-        """Somebody has waited for this call in vain: past its timeout, or its peer has gone."""
+    def write_gave_up(self, seq: int) -> None:
+        """Somebody has waited for this call in vain: its time is over, or its peer is gone."""
         self._log.append("gave_up", seq, self.now())
 
     def wait(self, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
-        """In place of ``wait()`` of a Work; if that never ends, the log says where it stood."""
+        """Called in place of a Work's ``wait()``. The log says first where it waits, in case that
+        this never ends.
+        """
         _, seq, is_async, ranks = self._live.get(id(work), (None, -1, False, ()))
-        if is_async:  # else its own record says where
-            self._waiting_for(seq)
+        if is_async:  # the record of a synchronous call says where it waits
+            self._write_waiting(seq)
         try:
             result = method(work, *args, **kwargs)
         except RuntimeError:
             if seq >= 0:
-                self.gave_up(seq)
+                self.write_gave_up(seq)
             raise
         self._filling.pop(seq, None)
         if self._live.pop(id(work), None) is not None:
-            self.completed(seq, ranks[work._source_rank()] if ranks else None)
+            self.write_completed(seq, ranks[work._source_rank()] if ranks else None)
         return result
 
     def take(self, method: Callable, work: Any) -> Any:
-        """In place of ``is_completed``, which is as good as waiting where it says yes."""
+        """Called in place of a Work's ``is_completed()``: its yes is as good as waiting."""
         answer, entry = method(work), self._live.get(id(work))
         if answer and entry is not None:
             self._take(entry[1])
         return answer
 
     def take_future(self, method: Callable, work: Any) -> Any:
-        """In place of ``get_future``: who asks has yet to wait, but for a hook in ``backward``, as
-        those of DDP, which gives it to C++ to wait for.
+        """Called in place of a Work's ``get_future()``. The caller has yet to wait for the future,
+        unless it is a hook in ``backward``, as those of DDP: that gives it to C++ to wait for.
         """
         future, entry = method(work), self._live.get(id(work))
         if entry is not None:
@@ -356,10 +357,10 @@ class Recorder(context.Context):
                 self._promised[entry[1]] = future
         return future
 
-    def heard(self) -> None:
-        """Somebody has waited for a future, or asked one that is done. Which it came from nobody
-        knows any more once ``then`` has made others of it: all that are done by now were waited
-        for.
+    def take_done_futures(self) -> None:
+        """Somebody has waited for a future, or asked one that is done. Nobody knows of which Work
+        it is, as ``then`` may have made it of another one. So all that are done now count as
+        waited for.
         """
         for seq, future in list(self._promised.items()):
             if _is_done(future):
@@ -371,37 +372,39 @@ class Recorder(context.Context):
         self._log.append("taken", seq)
 
     def wait_for_written(self, function: Callable, tensors: Any) -> Any:
-        """In place of ``wait_tensor``: functional collectives are waited for by what they write, a
-        tensor or a list of them. The end of some calls only who waits so can tell.
+        """Called in place of ``wait_tensor`` and ``wait_tensors``, which wait for a functional
+        collective by what it writes: the only sign that a call in ``_unheard`` has ended.
         """
         written = tensors if isinstance(tensors, list) else [tensors]
         plain = [t for t in written if self._unheard and type(t) is torch.Tensor]
-        found = [self._unheard.pop(memory_of(tensor), -1) for tensor in plain]
+        found = [self._unheard.pop(layout.memory_of(tensor), -1) for tensor in plain]
         calls = [seq for seq in found if seq >= 0]
         for seq in calls:
-            self._waiting_for(seq)
+            self._write_waiting(seq)
         result = function(tensors)
         for seq in calls:
-            self.completed(seq)
+            self.write_completed(seq)
         return result
 
     @contextmanager
     def waiting_in_cpp(self, what: str) -> Iterator[None]:
-        """Somebody waits inside for something that C++ knows and we do not."""
+        """Around a wait in C++ for something that the log does not know."""
         self._log.append("flag", what, True)
         try:
             yield
         finally:
             self._log.append("flag", what, False)
 
-    def _waiting_for(self, seq: int) -> None:
-        """Somebody begins to wait for what a call writes."""
+    def _write_waiting(self, seq: int) -> None:
+        """The main thread begins to wait for a call; the log says at which line."""
         if threading.get_ident() == self._main:
-            self._log.append("waiting", seq, self._line(find_frame(sys._getframe())))
+            self._log.append("waiting", seq, self._number_line(find_frame(sys._getframe())))
 
 
-def _caller() -> tuple[FrameType | None, str]:
-    """Who calls torch.distributed, and which function of it: three frames from here, or further."""
+def _find_caller() -> tuple[FrameType | None, str]:
+    """The frame that calls torch.distributed, at least three from here, and the name of the
+    function that it calls.
+    """
     frame: FrameType | None = sys._getframe(3)
     function = ""
     while frame is not None and (file := frame.f_code.co_filename) in _ON_THE_WAY:
@@ -412,7 +415,7 @@ def _caller() -> tuple[FrameType | None, str]:
 
 
 @functools.cache
-def _op(name: Any) -> str:
+def _op_of_hook(name: Any) -> str:
     return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 

@@ -1,4 +1,4 @@
-"""Where a process stands: what it says when it is asked by a signal, and what the system says."""
+"""Where a process stands: what it answers to a signal, and what the system knows of it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.M)
 
 
 class Stack:
-    """That of one process, which has faulthandler write it into a file: at a crash, and whenever
-    a signal asks for it. ``pid`` is 0 while nobody knows it, or on another machine.
+    """The stack of one process, whose faulthandler writes it into a file: at a crash, and whenever
+    the signal ``asks`` comes. ``pid`` is 0 while nobody knows it, or if it is on another machine.
     """
 
     def __init__(self, fd: int, pid: int = 0, asks: int = signal.SIGUSR1) -> None:
         self._fd, self.pid, self._asks = fd, pid, asks
 
     def ask(self) -> None:
-        """Have it written down; nothing that the process does is disturbed."""
+        """Have the process write its stack down; what it does goes on undisturbed."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, self._asks)
@@ -50,19 +50,19 @@ class Stack:
 
     @property
     def lines(self) -> list[Line]:
-        """The reader's lines of that, outermost first."""
+        """The reader's lines in the main thread's stack, outermost first."""
         return user_lines(self._frames[::-1])
 
     @property
     def is_in_torch(self) -> bool:
-        """Whether the main thread was inside torch when it was last asked, and not in a function of
-        the reader's that torch has called, or in one that torch waits by, as for a file.
+        """Whether the main thread was in a function of torch's when it was last asked. If torch had
+        called one of the reader's functions, or waited in one of Python's, it was not.
         """
         return bool(self._frames) and self._frames[0][0].startswith(_TORCH)
 
     def cpu_seconds(self) -> float | None:
-        """What the process has computed so far; None while its main thread does not sleep, because
-        it runs or was stopped, and where nobody knows.
+        """The CPU time of the process so far; None if its main thread does not sleep, because it
+        runs or was stopped, and None if nobody knows.
         """
         try:
             words = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()

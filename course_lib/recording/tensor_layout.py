@@ -1,4 +1,4 @@
-"""What the recorder writes down of a call's tensors: dtypes, sizes, and where they lie."""
+"""What the recorder notes of a call's tensors: dtypes, sizes, and where they lie in memory."""
 
 from __future__ import annotations
 
@@ -8,24 +8,39 @@ from typing import Any
 
 import torch
 
+from course_lib.overlap import stretch
+
 
 @functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def dense_size(tensors: Sequence[torch.Tensor]) -> int:
-    """What these would take in bytes, were they not sparse: that is equal on all ranks."""
+def sizes_of(reads: Any, writes: Any, in_order: bool) -> tuple[int, int, bool]:
+    """The bytes that a call reads and writes, and whether its tensors have no gaps. Of a call that
+    fills its outputs ``in_order`` only they count, and a transposed one does not do.
+    """
+    bytes_in, bytes_out, dense = 0, 0, True
+    try:
+        for tensor in reads:
+            bytes_in += tensor.nbytes
+            dense = dense and (in_order or tensor.is_contiguous() or _is_dense(tensor))
+        for tensor in writes:
+            bytes_out += tensor.nbytes
+            dense = dense and (tensor.is_contiguous() or (not in_order and _is_dense(tensor)))
+    except RuntimeError:  # a sparse tensor is no one block of memory
+        return _dense_size(reads), _dense_size(writes), True
+    return bytes_in, bytes_out, dense
+
+
+def _dense_size(tensors: Sequence[torch.Tensor]) -> int:
+    """The bytes that these would take if they were not sparse: as many on all ranks."""
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def span_of(tensor: torch.Tensor) -> tuple[int, int]:
-    """From where to where its elements lie; those of a strided one in between count, too."""
-    if tensor.layout is not torch.strided or not tensor.numel():
-        return 0, 0
-    start, size = tensor.data_ptr(), tensor.element_size()
-    reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (reach + 1) * size
+    """The addresses between which a tensor's elements lie, gaps included; (0, 0) of none."""
+    return stretch(tensor) if tensor.layout is torch.strided and tensor.numel() else (0, 0)
 
 
 def memory_of(tensor: torch.Tensor) -> int:
@@ -33,8 +48,8 @@ def memory_of(tensor: torch.Tensor) -> int:
 
 
 def splits_of(op: str, reads: Any, writes: Any, rows: Sequence[Any] | None) -> tuple:
-    """The last fields of an Event, from ``called`` on, where they are known; ``rows`` are those
-    that all_to_all_single was given for what it writes and what it reads.
+    """The fields ``called``, ``in_splits`` and ``out_splits`` of an Event; () if nothing is known.
+    ``rows`` are what all_to_all_single was given for its output and its input.
     """
     if op == "all_to_all":
         return None, tuple(map(torch.numel, reads)), tuple(map(torch.numel, writes))
@@ -50,7 +65,7 @@ def _elements(tensor: torch.Tensor, rows: Sequence[int]) -> tuple[int, ...]:
     return tuple(count * tensor[:1].numel() for count in rows)
 
 
-def is_dense(tensor: torch.Tensor) -> bool:
+def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the elements lie side by side in some order, as those of a transpose do."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()

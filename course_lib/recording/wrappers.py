@@ -1,7 +1,14 @@
 """Thin wrappers where c10d's hooks are silent: tag, reduce op, new groups, waits.
 
-Where nobody records they do nothing but refuse a message to or from a rank that is not there: gloo
-would wait for it, and nobody knows why.
+``install`` puts them in place, once, in the process that ranks are forked from. While nobody
+records, they only refuse a message to or from a rank that does not exist: gloo would wait for it,
+and nobody could say why.
+
+# Note [The arguments of c10d's methods]
+torch calls the methods of ProcessGroup by position, so ``_wrap_operation`` looks for what it needs
+where each method has it: a message's tag is last and its peer before that, a collective's options
+are last, and all_to_all_single has the rows to write and to read third and fourth. If a version of
+torch moves one of them, test_recording.py says which (test_c10ds_methods_take_their_arguments_…).
 """
 
 from __future__ import annotations
@@ -24,32 +31,32 @@ from course_lib.collectives import OP_OF_METHOD
 from course_lib.diagnosis.failure import RankOutcome
 from course_lib.recording import recorder
 from course_lib.recording.recorder import Recorder
-from course_lib.rendezvous import formed_already
+from course_lib.rendezvous import already_formed_text
 
 formed: Any = None  # the group that run() has formed
-# What gloo says of a message to oneself: there is a pair for each other rank, and none for this.
+# What gloo says of a message to oneself: it has a pair for each other rank, and none for this one.
 _NO_PAIR = re.compile(r"\[enforce fail .*Pair is not connected \(.* <--> \[none\]\)")
 _OPERATIONS = ("send", "recv", "recv_anysource", *OP_OF_METHOD)
 
 
 def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
-    _replace(dist.ProcessGroup, _operation, *_OPERATIONS)
+    _replace(dist.ProcessGroup, _wrap_operation, *_OPERATIONS)
     _wrap(dist.Work, Recorder.wait, "wait")
     _wrap(dist.Work, Recorder.take, "is_completed")
     _wrap(dist.Work, Recorder.take_future, "get_future")
-    _wrap(torch._C.Future, _future_wait, "wait")
-    _wrap(torch._C.Future, _future_asked, "done")  # a callback asks for the value
-    _wrap(dist.ProcessGroup, _monitored_barrier, "monitored_barrier")
+    _wrap(torch._C.Future, _wait_for_future, "wait")
+    _wrap(torch._C.Future, _ask_future, "done")  # a callback asks for the value
+    _wrap(dist.ProcessGroup, _call_monitored_barrier, "monitored_barrier")
     _wrap(threading.Thread, _start_thread, "start")
     _wrap(functional, Recorder.wait_for_written, "wait_tensor", "wait_tensors")
     torchs = [m for name, m in list(sys.modules.items()) if name.startswith("torch.distributed")]
     for replace, wrapper, name in (
-        (_replace, _init, "init_process_group"),
-        (_wrap, _new_group, "new_group"),
+        (_replace, _wrap_init, "init_process_group"),
+        (_wrap, _make_group, "new_group"),
     ):
         original = getattr(c10d, name)
-        for module in torchs:  # whoever has imported it by its name
+        for module in torchs:  # several modules have imported it by its name
             if module.__dict__.get(name) is original:
                 replace(module, wrapper, name)
     os.register_at_fork(after_in_child=recorder.stop)  # a rank's own children are not the rank
@@ -62,8 +69,8 @@ def _replace(owner: Any, wrapper: Callable, *names: str) -> None:
 
 
 def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
-    """Where somebody records, the wrapper is called in place of these, with the recorder and the
-    original before their arguments.
+    """While somebody records, have the wrapper called in place of these functions, with the
+    recorder and the original before their arguments.
     """
 
     def recorded(original: Callable) -> Callable:
@@ -78,11 +85,13 @@ def _wrap(owner: Any, wrapper: Callable, *names: str) -> None:
     _replace(owner, recorded, *names)
 
 
-_name_of = functools.cache(operator.attrgetter("name"))  # as asking for it takes long
+_name_of = functools.cache(operator.attrgetter("name"))  # a reduce op's; to ask for it takes long
 
 
-def _operation(method: Callable) -> Callable:
-    """Those of ProcessGroup: (…, options), and for messages (tensors, rank in the group, tag)."""
+def _wrap_operation(method: Callable) -> Callable:
+    """A method of ProcessGroup that notes its tag, reduce op or splits for the hook that fires
+    inside it: see Note [The arguments of c10d's methods].
+    """
     is_message = method.__name__ in ("send", "recv", "recv_anysource")
     has_splits = method.__name__ == "all_to_all_single"
 
@@ -105,7 +114,7 @@ def _operation(method: Callable) -> Callable:
             return method(self, *args, **kwargs)
         except BaseException as error:
             if call.seq >= 0 and recorder.active_recorder is not None:
-                recorder.active_recorder.refused(call.seq)
+                recorder.active_recorder.write_refused(call.seq)
             if is_message and _NO_PAIR.search(str(error)):
                 itself = f"rank {dist.get_rank()} cannot {method.__name__} to or from itself"
                 raise RuntimeError(f"{itself}: there is no such connection, copy") from None
@@ -116,10 +125,10 @@ def _operation(method: Callable) -> Callable:
     return operation
 
 
-def _init(function: Callable) -> Callable:
+def _wrap_init(function: Callable) -> Callable:
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         if formed is not None and dist.group.WORLD is formed:
-            raise ValueError(formed_already("run()"))
+            raise ValueError(already_formed_text("run()"))
         active = recorder.active_recorder
         if active is None:
             return function(*args, **kwargs)
@@ -130,57 +139,57 @@ def _init(function: Callable) -> Callable:
     return init_process_group
 
 
-def _new_group(
+def _make_group(
     active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     if not dist.is_initialized():
         return function(ranks, *args, **kwargs)
-    if kwargs.get("use_local_synchronization"):  # only members call it, who meet in it
+    if kwargs.get("use_local_synchronization"):  # only members call it, and meet in the new group
         made = function(ranks, *args, **kwargs)
     else:
         world = active.name_of(dist.group.WORLD)
         members = ranks if isinstance(ranks, Sequence) else ()
         shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
-        seq = active.issued("new_group", world, None, (), (), False, shape)
+        seq = active.write_call("new_group", world, None, (), (), False, shape)
         try:
             made = function(ranks, *args, **kwargs)
         except BaseException as error:
             waited_in_vain = RankOutcome.of_exception(0, 0.0, error).timed_out
-            (active.gave_up if waited_in_vain else active.refused)(seq)
+            (active.write_gave_up if waited_in_vain else active.write_refused)(seq)
             raise
-        active.completed(seq)
+        active.write_completed(seq)
     active.watch(made)
     return made
 
 
-def _future_wait(active: Recorder, method: Callable, future: Any) -> Any:
+def _wait_for_future(active: Recorder, method: Callable, future: Any) -> Any:
     if not future.done():
         with active.waiting_in_cpp("in_future"):
             method(future)
-    active.heard()
+    active.take_done_futures()
     return method(future)
 
 
-def _future_asked(active: Recorder, method: Callable, future: Any) -> Any:
+def _ask_future(active: Recorder, method: Callable, future: Any) -> Any:
     answer = method(future)
-    active.heard()
+    active.take_done_futures()
     return answer
 
 
 def _start_thread(active: Recorder, method: Callable, thread: Any) -> None:
-    """What it calls may come from no line of the reader's but the one that has started it."""
+    """Note the line that starts a thread: its own calls may come from no line of the reader's."""
     thread.started_at = active.line_here(sys._getframe())
     method(thread)
 
 
-def _monitored_barrier(
+def _call_monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """The hooks say nothing of it."""
-    seq = active.issued("monitored_barrier", active.name_of(group), None, (), (), False)
+    """A call of which the hooks say nothing."""
+    seq = active.write_call("monitored_barrier", active.name_of(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:
-        active.gave_up(seq)
+        active.write_gave_up(seq)
         raise
-    active.completed(seq)
+    active.write_completed(seq)

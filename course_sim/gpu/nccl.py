@@ -197,7 +197,7 @@ class NcclGroups(Groups):
                     if a.group != b.group:
                         where = lines.among(members, (one, other))
                         waits = [_make_wait(a, b, where), _make_wait(b, a, where)]
-                        return deadlock.of_waits(waits, (), len(ranks), _CROSSED)
+                        return deadlock.from_waits(waits, (), len(ranks), _CROSSED)
         return None
 
     def advise(self, parked: list[Rank]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from course_lib.terminal import for_a_rank
+from course_lib.terminal import handler_for_rank
 from course_sim.rank import current
 
 _OWN = {
@@ -25,7 +25,7 @@ def _first_value(owner: Any, name: str) -> Any:
         return {}
     if name == "handlers":
         kept = [h for h in value if owner is not logging.root or _is_pythons(h)]
-        return [for_a_rank(handler) or handler for handler in kept]
+        return [handler_for_rank(handler) or handler for handler in kept]
     return list(value) if isinstance(value, list) else value
 
 

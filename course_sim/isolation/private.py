@@ -194,7 +194,7 @@ _init_process_group = dist.init_process_group
 
 def _init(rank: Rank, /, *args: Any, **kwargs: Any) -> None:
     if rank.groups.has_default_group(rank) and dist.is_initialized():
-        raise ValueError(rendezvous.formed_already("simulate()"))
+        raise ValueError(rendezvous.already_formed_text("simulate()"))
     _init_process_group(*args, **kwargs)
 
 

@@ -88,8 +88,8 @@ def prepare() -> None:
     gc.collect()
 
 
-def main(fds: Sequence[int], scratch: str) -> NoReturn:
-    """The life of a keeper."""
+def main(_number: int, fds: Sequence[int], scratch: str) -> NoReturn:
+    """The life of a keeper, which has no use for a number."""
     os.setsid()
     (talk_fd,) = fds
     shutil.rmtree(scratch, ignore_errors=True)  # of one that had this number, and was not tidied up

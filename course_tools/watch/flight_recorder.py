@@ -219,12 +219,12 @@ def _report(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
     if mismatch := matcher.mismatch():
         yield f"Mismatch: {mismatch}"
         return
-    stuck = {d.rank: e for d in dumps for e in reversed(d.under_way) if matcher.missing(e)}
+    stuck = {d.rank: e for d in dumps for e in reversed(d.under_way) if matcher.find_missing(e)}
     if not stuck:
         calls = sum(len(dump.events) for dump in dumps)
         yield f"{calls} calls in the dumps of {_ranks(dumps)}; each met its counterpart."
         return
-    absent = {rank: matcher.missing(event) for rank, event in stuck.items()}
+    absent = {rank: matcher.find_missing(event) for rank, event in stuck.items()}
     awaited = sorted({rank for ranks in absent.values() for rank in ranks})
     rows = [
         (f"rank {r} has called {call_text(e)}; {ranks_text(absent[r])} did not", e.line)

@@ -93,6 +93,14 @@ class WatchedRank(RankState):
             told.last_call = self.waits_for or self.last_call
         self.outcome = told
 
+    READERS = RankState.READERS | {
+        "before": _read_before,
+        "process": _read_process,
+        "outcome": _read_outcome,
+        "ending": _read_ending,
+        "exit": _read_exit,
+    }
+
     def look_for_parent(self, all_asked: bool) -> None:
         """One that was killed, and this rank with it, has written nothing down."""
         if self._parent and self.outcome is None and not os.path.exists(f"/proc/{self._parent}"):
@@ -174,7 +182,7 @@ class Job:
             return found
         if not failures:
             ended = (rank for rank in self.ranks if rank.returned and not rank.asked)
-            return next(filter(None, (rank.hazard() for rank in ended)), None)
+            return next(filter(None, (rank.find_hazard() for rank in ended)), None)
         if self._have_all_left():
             return None
         find_late(self.ranks)
@@ -205,7 +213,7 @@ class Job:
         if not self.only_victims or any(outcome.late for outcome in self.failures):
             return []
         failed = (self.ranks[outcome.rank] for outcome in self.failures)
-        unmet = (rank.unmet(rank.last_call) for rank in failed)
+        unmet = (rank.say_unmet(rank.last_call) for rank in failed)
         return [f"{who}." for who in unmet if who][:1]
 
     def _say_missing_logs(self) -> Iterator[str]:

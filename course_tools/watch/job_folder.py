@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.diagnosis.matching import Key
-from course_lib.recording.log import Reader, Writer
+from course_lib.recording.log import Reader, Writer, place_of
 
+_OP, _PEER, _GROUP, _TAG = map(place_of, ("op", "peer", "group", "tag"))
 _CLOCKS_APART = 60.0  # seconds, at most, between machines
 _LOOK_SECONDS = 0.5  # between two looks for a log that does not exist yet
 MOST = 8 << 20  # bytes of a part
@@ -93,10 +94,10 @@ class LogWriter(Writer):
             self._counts[self._last] -= 1
 
     def _count(self, record: tuple) -> None:
-        _, op, peer, group = record[:4]
+        op, peer, group = record[_OP], record[_PEER], record[_GROUP]
         self._calls += 1
         ends = {"send": (self._rank, peer), "recv": (peer, self._rank)}.get(op)
-        self._last = ("message", group, *ends, record[10]) if ends else ("call", group)
+        self._last = ("message", group, *ends, record[_TAG]) if ends else ("call", group)
         self._counts[self._last] += 1
 
     def _begin_part(self) -> None:

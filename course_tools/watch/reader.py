@@ -117,7 +117,7 @@ class Watcher:
         running = [rank for rank in job.ranks if not rank.outcome]
         forming = any(rank.forming for rank in running)
         waits = forming or any(
-            rank.blocked_in or rank.unmet(*rank.in_flight.values()) for rank in running
+            rank.blocked_in or rank.say_unmet(*rank.in_flight.values()) for rank in running
         )
         if calls != self._calls or not waits:
             self._calls, self._quiet_since = calls, now

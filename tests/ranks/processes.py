@@ -45,7 +45,7 @@ def first_child(pid):
     def look() -> int:
         for child in psutil.Process(pid).children():
             try:  # what an import starts is gone at once
-                ours = any("ranks/forkserver" in word for word in child.cmdline())
+                ours = any("launching/forkserver" in word for word in child.cmdline())
                 if ours and os.getsid(child.pid) == child.pid:
                     return child.pid
             except (psutil.NoSuchProcess, ProcessLookupError):

@@ -142,18 +142,18 @@ def test_an_interrupt_between_two_steps_comes_after_them(monkeypatch):
     """One when the world has just been opened, and another while it is ended."""
     worlds = []
 
-    def take(plan, usual=standby.ready_or_new):
+    def take(plan, usual=standby.take_world):
         worlds.append(usual(plan))
         signal.raise_signal(signal.SIGINT)
         return worlds[0]
 
-    def done(world, usual=standby.done):
+    def replace(world, usual=standby.replace):
         signal.raise_signal(signal.SIGINT)
         usual(world)
 
     ranks = stands_by()
-    monkeypatch.setattr(standby, "ready_or_new", take)
-    monkeypatch.setattr(standby, "done", done)
+    monkeypatch.setattr(standby, "take_world", take)
+    monkeypatch.setattr(standby, "replace", replace)
     with pytest.raises(KeyboardInterrupt, match="its ranks have ended"):
         run(dist.get_rank, world_size=2)
     assert gone(ranks) == []
@@ -259,11 +259,11 @@ def test_a_standby_in_which_a_rank_has_died_is_replaced():
 
 def test_a_rank_that_dies_before_its_job_is_told():
     stands_by()
-    world = standby.ready_or_new(standby.ready.plan)
+    world = standby.take_world(standby.ready.plan)
     try:
         os.kill(world.ranks[1].pid, signal.SIGKILL)
         assert gone([world.ranks[1].pid]) == []
         with pytest.raises(RankDied, match="SIGKILL"):
             world.work(pack_call(dist.barrier, ()), Deadline(60), True)
     finally:
-        standby.done(world)
+        standby.replace(world)

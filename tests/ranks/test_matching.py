@@ -78,7 +78,7 @@ def test_it_makes_no_difference_which_rank_is_heard_first(
     mixed = matcher_of(*(next(lines[rank]) for rank in ranks))
     assert str(mixed.mismatch()) == str(one_by_one.mismatch())
     for events in by_rank.values():
-        assert [*map(mixed.missing, events)] == [*map(one_by_one.missing, events)]
+        assert [*map(mixed.find_missing, events)] == [*map(one_by_one.find_missing, events)]
 
 
 def test_a_recv_from_any_source_takes_its_place_when_its_source_is_known():
@@ -88,9 +88,9 @@ def test_a_recv_from_any_source_takes_its_place_when_its_source_is_known():
     matcher = matcher_of(any_source, second, *sends)
     assert matcher.mismatch() is None
     object.__setattr__(any_source, "peer", 0)
-    matcher.found_source(any_source)
+    matcher.settle_source(any_source)
     assert matcher.mismatch() is None
-    assert [*map(matcher.missing, (any_source, second, *sends))] == [()] * 4
+    assert [*map(matcher.find_missing, (any_source, second, *sends))] == [()] * 4
     matcher.add(call(1, 2, "recv", 0, 9))
     matcher.add(call(0, 2, "send", 1, 8))
     assert "8 elements and 9 elements" in str(matcher.mismatch())
@@ -103,13 +103,13 @@ def test_a_call_that_was_withdrawn_meets_nobody():
     assert "on the op: barrier and all_reduce" in str(matcher.mismatch())
     matcher.withdraw(wrong)
     assert matcher.mismatch() is None
-    assert matcher.missing(right) == ()
+    assert matcher.find_missing(right) == ()
 
 
 def test_a_call_that_was_withdrawn_takes_along_nothing_that_is_said_of_others():
     refused, filled = call(0, 0, "barrier"), call(0, 1, "all_gather")
     matcher = matcher_of(refused, filled)
-    matcher.shares(filled, "one tensor 3 times")
+    matcher.note_shared(filled, "one tensor 3 times")
     matcher.withdraw(refused)
     assert "lets all_gather fill one tensor 3 times" in str(matcher.mismatch())
     matcher.withdraw(filled)

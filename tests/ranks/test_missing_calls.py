@@ -182,10 +182,10 @@ def test_of_two_threads_that_use_one_group_both_starts_are_told():
 
 def test_nothing_is_counted_of_a_rank_of_which_nothing_is_known():
     calls = {0: ["all_reduce"] * 3, 1: ["all_reduce"] * 2, 2: []}
-    assert History(calls).made([0, 1]) == [
+    assert History(calls).tell_counts([0, 1]) == [
         "In this group, rank 0 made 3 collective calls, rank 1 made 2."
     ]
-    assert History(calls, gone=5).made([0, 2, 9]) == [
+    assert History(calls, gone=5).tell_counts([0, 2, 9]) == [
         "In this group, rank 0 made 8 collective calls, rank 2 made 5."
     ]
-    assert History(calls).made([1]) == []
+    assert History(calls).tell_counts([1]) == []

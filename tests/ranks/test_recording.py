@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib import run
+from course_lib.collectives import OP_OF_METHOD
 from course_lib.recording import stuck_ranks as standing
 
 X = torch.ones(2)
@@ -81,3 +83,26 @@ def test_numbers_may_be_those_of_numpy():
         return X.sum().item()
 
     assert run(talk, world_size=2).results == [4.0, 4.0]
+
+
+def ways_to_call(method: str) -> list[list[str]]:
+    """The names of a method's arguments, after self, in each way in which torch may be called."""
+    documented = getattr(dist.ProcessGroup, method).__doc__
+    ways = re.findall(rf"{method}\(self: \S+, (.*)\) -> ", documented)
+    assert ways
+    return [re.findall(r"(?:^|, )(\w+): ", way) for way in ways]
+
+
+@pytest.mark.parametrize("method", ["send", "recv", "recv_anysource", *OP_OF_METHOD])
+def test_c10ds_methods_take_their_arguments_where_the_wrappers_look(method: str):
+    """See Note [The arguments of c10d's methods] in wrappers.py."""
+    [names, *_] = ways_to_call(method)
+    if method == "recv_anysource":
+        assert len(names) == 2  # tensors and tag, which have no names
+    elif method in ("send", "recv"):
+        assert names == ["tensors", {"send": "dstRank", "recv": "srcRank"}[method], "tag"]
+    else:
+        assert names[-1] == "opts"
+    if method == "all_to_all_single":
+        splits = ["output_split_sizes", "input_split_sizes"]
+        assert names == ["output", "input", *splits, "opts"]

@@ -34,10 +34,10 @@ FIRST_RUN = """
         asked.append(time.perf_counter())
         os.kill(os.getpid(), signal.SIGINT)
 
-    asked, back, words, done = [], None, None, standby.done
+    asked, back, words, done = [], None, None, standby.replace
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     if sys.argv[2] == "forget":
-        standby.done = lambda world: None
+        standby.replace = lambda world: None
     with marked_world() as leftovers:
         threading.Thread(target=interrupt).start()
         try:
@@ -46,7 +46,7 @@ FIRST_RUN = """
             back, words = time.perf_counter() - asked[0], str(error)
         answered = standby.ready is not None
         _, left = leftovers.wait()
-        standby.done = done
+        standby.replace = done
         results = run(dist.get_rank, world_size=2).results
         _, left_at_the_end = leftovers.wait()
     told = dict(back=back, words=words, answered=answered, results=results,

@@ -95,7 +95,7 @@ def test_messages_of_logs_that_begin_apart_still_meet(tmp_path: Path, monkeypatc
     job.read()
     assert all(rank.log.before for rank in job.ranks)
     assert job.matcher.mismatch() is None
-    assert job.matcher.missing(job.ranks[0].events[-1]) == ()
+    assert job.matcher.find_missing(job.ranks[0].events[-1]) == ()
 
 
 def test_flags_that_change_often_are_kept_once(tmp_path: Path, monkeypatch):
@@ -202,7 +202,7 @@ def test_what_has_met_is_forgotten_and_the_rest_still_meets(tmp_path: Path, monk
     assert job.matcher.mismatch() is None
     ranks[0].issue()
     job.read()
-    assert job.matcher.missing(job.ranks[0].blocked_in) == (1,)
+    assert job.matcher.find_missing(job.ranks[0].blocked_in) == (1,)
     ranks[1].issue("barrier")
     job.read()
     assert job.matcher.mismatch().ranks == (0, 1)
