@@ -241,6 +241,7 @@ _IN_RANKS: Rows = [
     (dist, "FileStore", store.file),
     (*rendezvous.CREATE_STORE, _meeting_place),
     (*compat.MAKE_GROUP, _form_group),
+    (compat.c10d, "_maybe_attach_flight_recorder", lambda *_: None),  # it wants a C++ backend
 ]
 
 
