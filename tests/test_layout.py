@@ -79,7 +79,7 @@ MOST = {
     "words": 1070,
     "diagnosis": 820,
     "ranks": 1620,
-    "draw": 1130,
+    "draw": 1135,
     "simulated": 3240,
     "watch": 960,
     "gradient_comparison": 590,
