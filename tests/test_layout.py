@@ -83,7 +83,7 @@ MOST = {
     "simulated": 3240,
     "watch": 960,
     "gradient_comparison": 590,
-    "beside": 1210,
+    "beside": 1250,
     "checks": 1810,
     "copies, doctor, jobs": 800,
     "course_exercises shared": 330,
