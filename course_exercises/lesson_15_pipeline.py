@@ -186,8 +186,6 @@ HINTS = {
     "one-loss": "The loss of one micro-batch is returned; the mean over all of them is asked for.",
     "sum-returned": "The sum of the losses is returned; the mean is asked for.",
     "loss-elsewhere": "Only the last rank has a loss. The others return None.",
-    "waited-twice": "It comes through in the simulator, and stands still on real ranks. Is one "
-    "Work waited for twice? On gloo a second wait() for a message does not return.",
     "one-by-one": "No stage works while another one does: it takes m·n·(F + B). Which line keeps "
     "the next micro-batch from setting off?",
 }
@@ -212,7 +210,6 @@ SEEN: dict[str, OfPlay] = {
     "whose-data": says("'NoneType' object is not subscriptable", "'NoneType' object is not iter"),
     "no-gradient-at-a-boundary": sends_none,
     "graph-across-ranks": says("does not require grad"),
-    "waited-twice": lambda play: play.where != "simulated" and found("Hang")(play),
     "few-micro-batches": lambda play: found("IndexError")(play) and is_short(play.case),
     "whole-numbers": says("only Tensors of floating point"),
 }

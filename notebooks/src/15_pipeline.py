@@ -9,14 +9,14 @@
 #
 # | | |
 # |---|---|
-# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play six schedules from their lists; read three hangs that only pipelines have; combine two pipelines with data parallelism; then `torch.distributed.pipelining` |
+# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step all six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
 # | **Learn** | what autograd needs where a model is cut; why stages idle, and how much; what a schedule holds in memory; what interleaving and zero bubble buy |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (send and receive), [07](07_gpus.ipynb) (batches on NCCL) and [08](08_groups.ipynb) (meshes) |
 # | **Time** | about 70 minutes with the required exercise, 125 with the optional ones as well |
 #
 # ## Two stages by hand
 #
-# Tensor parallelism cuts every layer. *Pipeline parallelism* cuts between layers: the first ranks have the first layers, the last ranks have the last ones. Such a part is a *stage*. Only activations travel between stages, and in backward their gradients. That is so little that it works across nodes.
+# Tensor parallelism cuts every layer. *Pipeline parallelism* cuts between layers: the first ranks have the first layers, the last ranks have the last ones. Such a part is a *stage*. Only activations travel between stages, and in backward their gradients. They are small beside what tensor parallelism adds up in every layer, so pipelines run across nodes.
 #
 # Below is a network of four equal parts, with a batch that is divided into eight *micro-batches* of four rows. One process computes the gradient of the mean loss. That is our *reference*.
 
@@ -107,7 +107,7 @@ draw.timeline(naive, caption="One batch, four stages: at any time a single rank 
 #
 # So divide the batch into m micro-batches. While stage 1 works on the first, stage 0 can begin the second. **GPipe** sends all of them forward, then all of them backward. The gradients add up in `.grad`. Since each loss is a mean over its micro-batch, divide by m: then the step is the same as that of the whole batch.
 #
-# A stage works for m·(F + B). The last one begins (n − 1)·F late, and the first one gets its last gradient (n − 1)·B late. So a step takes (m + n − 1)·(F + B), and a stage idles for (n − 1)/(m + n − 1) of it. That share is called the *bubble*.
+# A stage works for m·(F + B). The last one begins (n − 1)·F late, and the first one waits (n − 1)·B for its last gradient. So a step takes (m + n − 1)·(F + B), and a stage idles for (n − 1)/(m + n − 1) of it. That share is called the *bubble*.
 
 # %% id="15-ce7f50"
 gpipe = [[(rank, kind, i) for kind in "FB" for i in range(M)] for rank in range(4)]
@@ -122,9 +122,9 @@ draw.timeline(step, caption="GPipe, four stages, eight micro-batches: light is f
 #
 # **Required · 15.1 · difficulty ●●○ · about 30 minutes**
 #
-# **Goal.** One step of a pipeline. Rank r has stage r. Rank 0 has `inputs` and the last rank has `targets`, each a list of m tensors; elsewhere they are None. What goes from stage to stage is float32 and has `shape`. `loss(output, target)` is a mean. Leave in the stage's `.grad` the gradient of the mean over all micro-batches. Return that mean loss as a number on the last rank, and None on the others. m may be less than n.
+# **Goal.** One step of a pipeline. Rank r has stage r. Rank 0 has `inputs` and the last rank has `targets`, each a list of m tensors; elsewhere they are None. What goes from stage to stage is float32 and has `shape`. `loss(output, target)` is a mean. Leave in the stage's `.grad` the gradient of the mean over all micro-batches: it holds None before. Return that mean loss as a number on the last rank, and None on the others. m may be less than n.
 #
-# **Budget.** Two messages for each micro-batch and boundary, between neighbours, by send and receive alone. In the simulator, a step takes (m + n − 1)·(F + B), and at most 4·(m + n) messages one after another. *Sturdy* adds one rank, many ranks, late messages, and whole numbers as inputs.
+# **Budget.** Two messages for each micro-batch and boundary, between neighbours, by send and receive alone. In the simulator, where each stage computes for F and B, a step takes (m + n − 1)·(F + B), and for messages at most the time of 4·(m + n) of them, one after another. *Sturdy* adds one rank, many ranks, late messages, and whole numbers as inputs.
 #
 # <details>
 # <summary>Hint: what a stage keeps</summary>
@@ -194,7 +194,7 @@ check(pipeline_step)
 #
 # From the forward pass of a micro-batch to its backward pass, a stage keeps its activations. We call such a micro-batch *alive*. With GPipe all m are alive at once, and a smaller bubble costs memory.
 #
-# **1F1B** (one forward, one backward) has the same bubble and holds less. Rank r makes only as many forwards as it needs until its first gradient can come back: min(m, n − r). From then on, each backward frees a place for the next forward. Now the largest number alive depends on n, not on m.
+# **1F1B** (one forward, one backward) has the same bubble and holds less. (Guess before you run the cell: how many micro-batches are alive on rank 0, and on rank 3?) Rank r makes only as many forwards as it needs until its first gradient can come back: min(m, n − r). From then on, each backward frees a place for the next forward. Now the largest number alive depends on n, not on m.
 
 # %% id="15-b570d3"
 def one_after_one(n, m):
@@ -228,7 +228,7 @@ draw.timeline(ours, caption="1F1B: the same time as GPipe, and rank r never hold
 # <details>
 # <summary>Hint: which two calls belong together?</summary>
 #
-# After a forward: send the output to the next rank, and receive a gradient from it. After a backward: send the gradient to the previous rank, and receive an input from it, if there is one more.
+# For the middle part: after a forward, send the output to the next rank, and receive a gradient from it. After a backward, send the gradient to the previous rank, and receive an input from it, if there is one more.
 #
 # </details>
 
@@ -309,8 +309,8 @@ interleaved = played(orders_of("Interleaved1F1B"), LOOP, 2)
 thin = [*map(most_alive, orders_of("Interleaved1F1B"))]
 print(f"{1e3 * interleaved.seconds:.1f} ms,", thin)
 assert abs(interleaved.seconds - 28.5e-3) < 1e-6 and thin[0] / 2 == 5.5
-draw.timeline(interleaved, caption="Interleaved 1F1B with two thin stages per rank: what is idle "
-              "at the start and at the end is half as long.")
+draw.timeline(interleaved, caption="Interleaved 1F1B with two thin stages per rank: each idles "
+              "half as long as in 1F1B.")
 
 # %% [markdown] id="15-fe44ef"
 # Thin stages count as half here: eleven alive on rank 0 are as much memory as 5.5 whole ones.
@@ -351,7 +351,7 @@ for v, row in zip((1, 2), shares.values(), strict=True):
     assert all(abs(x - 3 / (v * m + 3)) < 1e-6 for x, m in zip(row, many, strict=True))
 draw.lines({name: (many, row) for name, row in shares.items()}, "micro-batches", "bubble",
            exact=True, caption="Four ranks: the bubble shrinks with more micro-batches, and with "
-           "two stages on each rank it is about half.")
+           "two stages on each rank it comes close to half.")
 
 # %% [markdown] id="15-bce095"
 # ## Zero bubble
@@ -376,13 +376,13 @@ draw.timeline(zero, caption="Zero bubble in the shape of a V (rank 0 has the fir
               "stage): weights' gradients, the darkest, fill the gaps.")
 
 # %% [markdown] id="15-a65e12"
-# The work alone is 24 ms; interleaving took 28.5 ms, and now it is 25.5 ms. This needs a W that is as long as an I and micro-batches enough. (Autograd asked twice goes through parts of the graph twice; a real implementation saves what I computed for W.)
+# The work alone is 24 ms; interleaving took 28.5 ms, and now it is 25.5 ms. Only what is idle at the start remains: until the first micro-batch has come, a rank has nothing to do. It takes enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
 #
 # ## Break it: three hangs
 #
-# A pipeline that is right for many micro-batches may hang with few. Here rank r makes n − r forwards first, *whatever m is*. So rank 0 takes two micro-batches for four. Rank 3 is done with its two, and the ranks before it wait for the gradients of more.
+# A pipeline that is right for many micro-batches may hang with few. Here rank r makes n − r forwards first, *whatever m is*. There are two micro-batches, and rank 0 counts on four. Rank 3 is done with its two, and the ranks before it wait for gradients that nobody will compute.
 #
-# The second hang: two neighbours in the middle of 1F1B, one with an activation, the other with a gradient, and both send first. The third: both use `isend`, which is right on gloo. On NCCL the receive stands behind the send, which waits for a receive that stands behind a send.
+# The second hang: two neighbours in the middle of 1F1B, one with an activation, the other with a gradient, and both send first. The third: both use `isend`, which is right on gloo. On NCCL each rank's receive stands behind its send, and the send waits for the other's receive. A batch starts both at once, so it mends both hangs.
 
 # %% id="15-092383"
 def careless(n, m):
@@ -516,7 +516,7 @@ assert [*timed.values()] == [33.0, 33.0, 28.5] and jobs["GPipe"].results == aliv
 # %% [markdown] id="15-f05e02"
 # The times are those of the skeleton, and PyTorch's 1F1B does the same in the same order as our list. (`Timed` takes all of backward's time in one piece, so the last three, which cut it in two, are stepped and not timed.)
 #
-# On NCCL there is a trap. All neighbours share one communicator, where calls run one after another, and with interleaving a message may stand behind one for the other neighbour. PyTorch warns of it. Its way out is `pipeline_per_edge_p2p` (or the variable `TORCH_DISTRIBUTED_PIPELINE_PER_EDGE_P2P=1`): a communicator of its own for each pair of neighbours and direction. The cell plays both on modelled GPUs.
+# On NCCL there is a trap. All neighbours share one communicator, where calls run one after another, and with interleaving a message may stand behind one for the other neighbour. PyTorch warns of it. Its way out is `pipeline_per_edge_p2p` (or the variable `TORCH_DISTRIBUTED_PIPELINE_PER_EDGE_P2P=1`): a communicator of its own for each pair of neighbours and direction. The cell plays both on modelled GPUs. Plain 1F1B takes 33.0 ms: guess first which of the two beats it.
 
 # %% id="15-7aa735"
 shared, own = (simulate(by_torch, "ScheduleInterleaved1F1B", LOOP, per_edge, world_size=4,
@@ -525,11 +525,11 @@ print(f"one communicator: {1e3 * shared:.1f} ms, one for each pair: {1e3 * own:.
 assert (round(1e3 * shared, 1), round(1e3 * own, 1)) == (35.0, 28.5)
 
 # %% [markdown] id="15-374f29"
-# With one communicator, interleaving is slower than plain 1F1B: 35.0 ms against 33.0 ms. With one for each pair it has the time that the formula promises.
+# With one communicator, interleaving is slower than plain 1F1B: 35.0 ms. With one for each pair it has the time that the formula promises.
 #
 # ## Trust the trace
 #
-# `get_schedule_ops` is PyTorch's own tool for drawing schedules. For plain 1F1B it agrees with us on three of four stages. What does it say of the last one, and what does the analysis of what is alive say, which reads the same list?
+# `get_schedule_ops` is PyTorch's own tool for drawing schedules. For plain 1F1B it agrees with us on three of four stages. What does it say of the last one? And what does the analysis of activations say, which reads the same list?
 
 # %% id="15-ccbecd"
 listed = orders_of("1F1B", v=1)
@@ -552,7 +552,7 @@ with expect(Deadlock):
 #
 # * ☑ cut a model in two by hand, and take gradients across the cut;
 # * ☑ write GPipe and 1F1B, and predict their time and what they hold;
-# * ☑ play any schedule from its list, interleaved and zero bubble among them;
+# * ☑ play a schedule from its list, and say what interleaving and zero bubble buy;
 # * ☑ read a hang of too few micro-batches, of two sends, and of a missing batch on NCCL;
 # * ☑ combine pipelines with data parallelism, and compare gradients with one process;
 # * ☑ use `torch.distributed.pipelining`, and check its plan against a trace.
