@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -45,8 +45,10 @@ def formula(
     sturdy: Arguments,
     hints: dict[str, str],
     mistakes: Mistakes,
+    roundings: Sequence[Formula] = (float, math.floor),
 ) -> Exercise:
-    """Declare it; its arguments are the parameters without a default, the others are knobs."""
+    """Declare it; its arguments are the parameters without a default, the others are knobs. Rounded
+    down, all shares of one are 0: such a formula is known unrounded alone."""
     parameters = inspect.signature(right).parameters.values()
     names = [p.name for p in parameters if p.default is p.empty]
 
@@ -74,19 +76,19 @@ def formula(
         in_ranks=False,
         special=special,
         hints=hints | {"rounded": ROUNDED},
-        mistakes={id: [*combine_ways(mistakes, id)] for id in mistakes},
+        mistakes={id: [*combine_ways(mistakes, id, roundings)] for id in mistakes},
         diagnoses={"rounded": partial(is_nearly_right, right)},
     )
 
 
-def combine_ways(mistakes: Mistakes, id: str) -> Iterator[Knobs]:
+def combine_ways(mistakes: Mistakes, id: str, roundings: Sequence[Formula]) -> Iterator[Knobs]:
     """The ways to make this mistake: alone, with a later one, and each of these rounded down."""
     after = list(mistakes).index(id) + 1
     others = [way for ways in [*mistakes.values()][after:] for way in several(ways)]
     for way in several(mistakes[id]):
         for later in [{}, *others]:
             if not way.keys() & later.keys():
-                yield from (way | later | {"rounded": rounded} for rounded in (float, math.floor))
+                yield from (way | later | {"rounded": rounded} for rounded in roundings)
 
 
 def is_nearly_right(right: Formula, play: Play) -> bool:

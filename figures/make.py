@@ -19,6 +19,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 12_recovery.png     lesson 12's curves of what was forgotten, its cells taken from the lesson
 13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
 14_tensor_parallel.png  lesson 14's layer inside and across nodes, its cells from it
+15_pipeline.png     lesson 15's GPipe and 1F1B, one below the other, its cells from it
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -313,6 +314,22 @@ def tensor_parallel() -> Picture:
     )
 
 
+def pipeline() -> Picture:
+    """Lesson 15's two schedules side by side, each on four ranks: its own cells."""
+    names = names_of("15_pipeline", "ours")
+    orders = names["gpipe"] + names["one_after_one"](4, 8)
+
+    def both() -> None:
+        names["play"](orders, range(4) if dist.get_rank() < 4 else range(4, 8))
+
+    job = simulate(both, world_size=8, network=names["FREE"], buffered=True)
+    return draw.timeline(
+        job,
+        caption="One training step on four stages with eight micro-batches: GPipe on ranks 0 to "
+        "3, 1F1B on ranks 4 to 7. Light is forward, dark is backward, hatched is idle.",
+    )
+
+
 def recovery() -> Picture:
     """Lesson 12's job that goes on after step 9: its own cells, exercises left out."""
     return draw.lines(
@@ -342,6 +359,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "12_recovery": recovery,
     "13_sharding": sharding,
     "14_tensor_parallel": tensor_parallel,
+    "15_pipeline": pipeline,
 }
 
 

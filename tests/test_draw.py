@@ -173,6 +173,16 @@ def test_boxes_arrows_and_ties_lie_at_their_times_and_waiting_is_hatched() -> No
     assert [band.get_hatch() is not None for band in bands] == [False, True]
 
 
+def test_numbered_spans_have_a_shade_for_each_kind_and_one_around_compute_stands_for_it() -> None:
+    spans = [Span(0, f"{kind}{i}", 2.0 * i + k, 2.0 * i + k + 1)
+             for i in range(2) for k, kind in enumerate("FB")]  # fmt: skip
+    inside = Span(0, "compute", 0.0, 1.0)
+    axes = draw.timeline(a_run([], (inside, *spans))).axes[0]
+    shades = [band.get_alpha() for band in axes.collections[:4]]
+    assert shades[0] == shades[2] < shades[1] == shades[3]
+    assert sorted(text.get_text() for text in axes.texts) == ["B0", "B1", "F0", "F1"]
+
+
 def test_ranks_of_a_collective_are_tied_when_the_last_came_or_when_they_left() -> None:
     calls = [event(rank, "broadcast", 0, 1.0 + rank, 3.0 if rank == 0 else 6.0, 0)
              for rank in range(4)]  # fmt: skip

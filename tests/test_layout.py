@@ -52,11 +52,11 @@ INSIDE = {
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "course_lib": 4496,
-    "course_sim": 3201,
+    "course_lib": 4510,
+    "course_sim": 3210,
     "course_check": 2250,
     "course_tools": 2070,
-    "course_exercises, shared": 1230,
+    "course_exercises, shared": 1290,
     "course_staff": 3150,
 }
 MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at

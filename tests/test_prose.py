@@ -48,7 +48,7 @@ _TAG = re.compile(r"</?[a-z]+[^>]*>")
 _WORD = re.compile(r"[^\W_](?:[\w'’.:/-]*\w)?")
 _QUOTED = re.compile(r"`[^`]*`")
 _DETAILS = re.compile(r"<details>.*?</details>", re.DOTALL)
-_NUMBER_OF_AN_EXERCISE = re.compile(r"\b(?:0\d|1[0-4])\.\d\b")
+_NUMBER_OF_AN_EXERCISE = re.compile(r"\b(?:0\d|1[0-5])\.\d\b")
 # With a comma, a point or a percent sign: whoever writes one has counted or measured something.
 _EXACT = re.compile(r"(?<![\w.,/:·-])(?:\d{1,3}(?:,\d{3})+|\d+\.\d+|\d+(?=%))%?(?![\d.]*\d)")
 _YEAR = re.compile(r"(?<![\d.,])(?:19\d\d|20[0-3]\d)(?![\d.,]*\d)")

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from string import digits
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -63,6 +64,7 @@ class _Sheet:
 @style.course_style
 def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = None) -> Picture:
     """Draw who did what when: calls as boxes, messages as arrows, spans as bands behind.
+    Numbered spans of several kinds, as F0 and B0, have a shade for each kind.
 
     The hatched part of a box is waiting: the other side had not called yet. A span that is named
     "waiting" is hatched as well. The boxes of one collective are tied by a line at the moment when
@@ -104,10 +106,17 @@ def extent(trace: Trace) -> tuple[float, float]:
 
 
 def _draw_spans(sheet: _Sheet) -> None:
-    for span in sheet.trace.spans:
+    spans = sheet.trace.spans
+    named = {(s.rank, s.start, s.end) for s in spans if s.name != "compute"}
+    kinds = list(dict.fromkeys(s.name.rstrip(digits) for s in spans if s.name[-1:].isdigit()))
+    for span in spans:
+        if span.name == "compute" and (span.rank, span.start, span.end) in named:
+            continue  # a span around it says what is computed
         width, waits = span.end - span.start, span.name == "waiting"
         on_stream = sheet.gpus and span.name == "compute"
         top, bottom, alpha = (*COMPUTING, 0.9) if on_stream else (-0.45, 0.45, 0.3)
+        if not on_stream and (numbered := span.name.rstrip(digits)) in kinds:
+            alpha += min(0.6, 0.3 * kinds.index(numbered))
         lane = span.rank + top, bottom - top
         color, hatch = (WAITING, _HATCH) if waits else (style.COMPUTE, None)
         band = sheet.axes.broken_barh([(span.start, width)], lane, facecolor=color, alpha=alpha)

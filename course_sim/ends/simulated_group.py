@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class SimulatedGroup(_ProcessGroup):
     supports_coalescing = False  # so batch_isend_irecv calls isend and irecv one by one
     supports_splitting = True
     bound_device_id = None
+    options = SimpleNamespace(_timeout=dist.constants.default_pg_timeout)  # pipelines ask for it
 
     def __init__(
         self, groups: Any, rank: Any, name: str, channel: Any, timeout: timedelta | None = None

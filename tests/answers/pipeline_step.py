@@ -1,0 +1,124 @@
+"""Answers to pipeline_step."""
+
+import torch
+import torch.distributed as dist
+
+
+def gpipe(stage, inputs, targets, m, shape, loss):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    is_last, kept, sent, total = rank == n - 1, [], [], 0.0
+    for i in range(m):
+        if rank == 0:
+            x = inputs[i]
+        else:
+            x = torch.empty(shape)
+            dist.recv(x, rank - 1)
+            x.requires_grad_()
+        y = stage(x)
+        kept.append((x, y))
+        if not is_last:
+            sent.append(dist.isend(y.detach(), rank + 1))
+    for i, (x, y) in enumerate(kept):
+        if is_last:
+            mean = loss(y, targets[i]) / m
+            mean.backward()
+            total += mean.item()
+        else:
+            g = torch.empty(shape)
+            dist.recv(g, rank + 1)
+            y.backward(g)
+        if rank > 0:
+            sent.append(dist.isend(x.grad, rank - 1))
+    for work in sent:
+        work.wait()
+    return total if is_last else None
+
+
+def posted_ahead(stage, inputs, targets, m, shape, loss):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    xs, gs = ([torch.empty(shape) for _ in range(m)] for _ in range(2))
+    arrivals = [dist.irecv(x, rank - 1) for x in xs] if rank else []
+    returns = [dist.irecv(g, rank + 1) for g in gs[::-1]] if rank < n - 1 else []
+    ys, sent, leaves = [], [], []
+    for i in range(m):
+        if rank:
+            arrivals[i].wait()
+        leaves.append(xs[i].requires_grad_() if rank else inputs[i])
+        ys.append(stage(leaves[i]))
+        if rank < n - 1:
+            sent.append(dist.isend(ys[i].detach(), rank + 1))
+    losses = [loss(y, t) for y, t in zip(ys, targets, strict=True)] if rank == n - 1 else []
+    for i in reversed(range(m)):
+        if rank < n - 1:
+            returns[m - 1 - i].wait()
+            torch.autograd.backward(ys[i], gs[i])
+        else:
+            losses[i].backward(torch.tensor(1 / m))
+        if rank:
+            sent.append(dist.isend(leaves[i].grad, rank - 1))
+    [work.wait() for work in sent]
+    return torch.stack(losses).mean().item() if losses else None
+
+
+def blocking(stage, inputs, targets, m, shape, loss):
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    xs, outs = [], []
+    for i in range(m):
+        xs.append(inputs[i] if rank == 0 else torch.zeros(shape, requires_grad=True))
+        if rank:
+            dist.recv(xs[i].data, rank - 1)
+        outs.append(stage(xs[i]))
+        if rank < last:
+            dist.send(outs[i].detach(), rank + 1)
+        else:
+            outs[i] = loss(outs[i], targets[i]) / m
+    for x, out in zip(xs, outs, strict=True):
+        g = None
+        if rank < last:
+            g = torch.zeros(shape)
+            dist.recv(g, rank + 1)
+        out.backward(g)
+        if rank:
+            dist.send(x.grad, rank - 1)
+    return sum(outs).item() if rank == last else None
+
+
+WRONG = {
+    "one_by_one": ("blocking", "15.one-by-one", "a micro-batch is a small batch: forward, "
+                   "backward, the next",
+                   ("    for x, out in zip(xs, outs, strict=True):\n        g = None\n",
+                   "        x, out, g = xs[i], outs[i], None\n")),
+    "sums": ("blocking", "15.sum", "gradients add up by themselves",
+             ("loss(outs[i], targets[i]) / m", "loss(outs[i], targets[i])"),
+             ("sum(outs).item()", "sum(outs).item() / m")),
+    "divides_everywhere": ("gpipe", "15.divided-again", "each stage divides its part",
+                           ("y.backward(g)", "y.backward(g / m)")),
+    "no_leaf": ("gpipe", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
+                ("            x.requires_grad_()\n", "")),
+    "one_buffer": ("gpipe", "15.one-buffer-for-all", "a buffer is made once, before the loop",
+                   ("    for i in range(m):\n", "    box = torch.empty(shape)\n"
+                    "    for i in range(m):\n"),
+                   ("            x = torch.empty(shape)\n            dist.recv(x, rank - 1)\n"
+                    "            x.requires_grad_()\n", "            dist.recv(box, rank - 1)\n"
+                    "            x = box.detach().requires_grad_()\n")),
+    "loss_everywhere": ("gpipe", "15.whose-data", "the training loop of one process",
+                        ("        if is_last:\n            mean", "        if True:\n"
+                         "            mean")),
+    "detached": ("gpipe", "15.graph-across-ranks", "what is sent is kept",
+                 ("kept.append((x, y))", "kept.append((x, y.detach()))")),
+    "asks_tokens": ("gpipe", "15.whole-numbers", "every stage treats its input alike",
+                    ("            x = inputs[i]\n",
+                     "            x = inputs[i].clone().requires_grad_()\n")),
+    "zeroes_between": ("gpipe", "15.last-alone", "zero_grad() comes before every backward",
+                       ("    for i, (x, y) in enumerate(kept):\n",
+                        "    for i, (x, y) in enumerate(kept):\n        stage.zero_grad()\n")),
+    "last_loss": ("gpipe", "15.one-loss", "the loop's variable is what is left",
+                  ("total += mean.item()", "total = mean.item() * m")),
+    "sum_and_zero": ("blocking", "15.sum", "two at once: nothing is divided, and ranks without a "
+                     "loss say 0", ("loss(outs[i], targets[i]) / m\n",
+                     "loss(outs[i], targets[i]) / m\n            outs[i].register_hook("
+                     "lambda g: g * m)\n"),
+                     ("if rank == last else None", "if rank == last else 0.0")),
+    "never_waits": ("gpipe", "15.never-waited", "isend returns at once",
+                    ("    for work in sent:\n        work.wait()\n", "")),
+}  # fmt: skip
