@@ -598,7 +598,7 @@ print("mended:", run(converted, world_size=2).results)
 # * ☑ say from times why tensor parallelism stays inside a node;
 # * ☑ use `parallelize_module`, and mend a mixture of tensors.
 #
-# **Next:** [lesson 15](15_pipeline.ipynb) cuts a model across its layers, and passes what comes out from rank to rank.
+# **Next:** [lesson 15](15_pipeline.ipynb) cuts a model across its layers.
 #
 # ## Sources
 #
