@@ -196,10 +196,7 @@ MISTAKES: dict[str, Any] = {
         {"divisor": lambda rank, n, m: float(m) ** (1 + (rank < n - 1))},
     ],
     "last-alone": each(
-        counts=[
-            lambda i, rank, n, m: i == m - 1,
-            lambda i, rank, n, m: i == 0,
-        ],
+        counts=[lambda i, rank, n, m: i == m - 1, lambda i, rank, n, m: i == 0],
         divisor=(lambda rank, n, m: m, lambda rank, n, m: 1),
     ),
     "one-loss": each(returns=(lambda losses: losses[-1], lambda losses: losses[0])),

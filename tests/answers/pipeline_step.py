@@ -119,6 +119,12 @@ WRONG = {
                      "loss(outs[i], targets[i]) / m\n            outs[i].register_hook("
                      "lambda g: g * m)\n"),
                      ("if rank == last else None", "if rank == last else 0.0")),
+    "tells_rank_0": ("gpipe", "15.over-budget", "rank 0 prints the loss, and somebody has to tell "
+                     "it", ("    for work in sent:\n",
+                     "    if n > 1 and is_last:\n"
+                     "        sent.append(dist.isend(torch.tensor([total]), 0))\n"
+                     "    if n > 1 and rank == 0:\n"
+                     "        dist.recv(torch.empty(1), n - 1)\n    for work in sent:\n")),
     "never_waits": ("gpipe", "15.never-waited", "isend returns at once",
                     ("    for work in sent:\n        work.wait()\n", "")),
 }  # fmt: skip
