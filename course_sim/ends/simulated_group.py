@@ -154,7 +154,9 @@ class SimulatedGroup(_ProcessGroup):
         data = memory.raw(tensor)
         call = self._mail.send(self._rank, tensor, data, dst, tag, site)
         sent = None if site.blocking else data
-        return works.SendWork(call, self._patience, tensor, self._rank.buffers, sent)
+        return works.SendWork(
+            call, self._patience, tensor, self._rank.buffers, sent, self.backend == "gloo"
+        )
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
         memory.refuse_scattered("recv", tensor)
@@ -162,7 +164,7 @@ class SimulatedGroup(_ProcessGroup):
         buffers = self._rank.buffers
         in_users_hands = site.direct and not site.blocking
         held = buffers.put(tensor) if in_users_hands else None
-        return works.RecvWork(call, self._patience, tensor, buffers, held)
+        return works.RecvWork(call, self._patience, tensor, buffers, held, self.backend == "gloo")
 
     # -- collectives ---------------------------------------------------------------------------
 

@@ -233,3 +233,22 @@ def synchronizes():
 
 def test_streams_take_a_device_by_name():
     assert simulate(synchronizes, world_size=2, backend="nccl").results == [True] * 2
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+@pytest.mark.parametrize("who", ["the sender", "the receiver"])
+def test_a_second_wait_for_a_message_never_returns_on_gloo(backend: str, who: str):
+    def waits_twice() -> float:
+        x = torch.full((2,), 1.0 + dist.get_rank())
+        sends = dist.get_rank() == 0
+        work = dist.isend(x, 1) if sends else dist.irecv(x, 0)
+        work.wait()
+        if sends == (who == "the sender"):
+            work.wait()
+        return x.sum().item()
+
+    if backend == "nccl":
+        assert simulate(waits_twice, world_size=2, backend=backend).results == [2.0, 2.0]
+        return
+    with pytest.raises(RankFailed, match="on gloo a second wait\\(\\) for the same send or recv"):
+        simulate(waits_twice, world_size=2)
