@@ -45,7 +45,7 @@ losses = [F.mse_loss(whole(x), t) for x, t in zip(inputs, targets, strict=True)]
 reference = {name: p.grad for name, p in whole.named_parameters()}
 
 # %% [markdown] id="15-d576bc"
-# How does a gradient cross the cut? Autograd sees one process only: what arrives is a tensor without history. So the second stage makes it a *leaf* that has `requires_grad`. After its own `backward()`, the leaf's `.grad` is what the first stage needs: `y.backward(gradient)` goes on from there.
+# How does a gradient cross the cut? Autograd sees one process only: what arrives is a tensor without history. So the second stage makes it a *leaf* that has `requires_grad`. After its own `backward()`, the leaf's `.grad` is what the first stage needs: `y.backward(leaf.grad)` goes on from there.
 
 # %% id="15-c2564d"
 again = network()
