@@ -144,8 +144,14 @@ class RecvWork(_MessageWork):
 
 class CollectiveWork(dist.Work):
     """The Work that the user's code, or DDP, holds. It keeps the outputs, as gloo's own does, and
-    no other memory once the call is over. Nothing of ours keeps the Work itself.
+    no other memory once the call is over. Nothing of ours keeps the Work itself. As on torch's own,
+    nobody can put an attribute on it.
     """
+
+    __slots__ = (
+        *("_buffers", "_earlier", "_open", "_outputs", "_places", "_poisons", "_watched"),
+        *("call", "patience"),
+    )
 
     def __init__(
         self, channel: Any, rank: Any, patience: Any, passed: Passed, under_way: dict[Any, None]
@@ -260,6 +266,8 @@ class CollectiveWork(dist.Work):
 
 class WorkWithoutFuture(CollectiveWork):
     """The Work of a call for which gloo has no future."""
+
+    __slots__ = ()
 
     def get_future(self) -> torch.futures.Future:
         raise RuntimeError("gloo's reduce_scatter has no future: call wait() on the Work")

@@ -159,6 +159,8 @@ class NcclGroup(SimulatedGroup):
 class Batch(torch.distributed.Work):
     """The calls of a batch are waited for as one."""
 
+    __slots__ = ("_works",)
+
     def __init__(self, works: list[Any]) -> None:
         super().__init__()
         self._works = works

@@ -258,7 +258,7 @@ _IN_RANKS: Rows = [
     (compat.c10d, "init_process_group", _init),
     (*rendezvous.CREATE_STORE, _make_store),
     (*compat.MAKE_GROUP, _form_group),
-    (compat.c10d, "_maybe_attach_flight_recorder", lambda *_: None),  # it wants a C++ backend
+    (compat.c10d, "_maybe_attach_flight_recorder", lambda *_, **__: None),  # wants a C++ backend
 ]
 
 

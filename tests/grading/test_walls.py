@@ -103,7 +103,7 @@ def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -
     if pid == 0:
         with open(os.devnull) as talk, contextlib.suppress(BaseException):
             rank.walls.separate = lambda: os._exit(9)  # the next thing that it does
-            rank.main([talk.fileno()], str(left))
+            rank.main(0, [talk.fileno()], str(left))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert list(left.iterdir()) == []

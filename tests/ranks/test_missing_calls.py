@@ -175,7 +175,9 @@ def test_of_two_threads_that_use_one_group_both_starts_are_told():
         first.result()
         second.result()
 
-    with pytest.raises(Mismatch, match=r"two threads of rank \d use one group at once") as caught:
+    # Which calls meet is chance, and so whether they fit.
+    told = r"two threads of rank \d use one group at once"
+    with pytest.raises((Mismatch, Hang), match=told) as caught:
         run(saves_twice, world_size=2, timeout=30)
     assert {"/first", "/second"} <= set(re.findall("/first|/second", str(caught.value)))
 
