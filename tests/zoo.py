@@ -6,6 +6,8 @@
                                                       ("what it has", "what stands there instead"))}
 
 An edit replaces what occurs exactly once. An answer with several edits makes several mistakes.
+Wrong answers that are edits of ``solution`` are edits of the lesson's own, which then is the first
+right answer; the file's imports are those that it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from course_exercises.catalogue import find
+from course_staff.authoring.source import read_lesson
+
 ANSWERS = Path(__file__).parent / "answers"
+SOURCES = Path(__file__).parents[1] / "notebooks" / "src"
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,17 @@ def right(exercise: str) -> dict[str, str]:
 
     imports = "".join(of(n) for n in body if isinstance(n, ast.Import | ast.ImportFrom))
     answers = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    return {n.name: f"{imports}\n\n{of(n)}".replace(n.name, exercise) for n in answers}
+    own = {n.name: f"{imports}\n\n{of(n)}".replace(n.name, exercise) for n in answers}
+    if any(one.of == "solution" for one in wrong(exercise).values()):
+        return {"solution": f"{imports}\n\n{solution(exercise)}\n", **own}
+    return own
+
+
+def solution(exercise: str) -> str:
+    """The text of the lesson's own answer."""
+    [lesson] = SOURCES.glob(f"{find(exercise).number[:2]}_*.py")
+    [answer] = [cell for cell in read_lesson(lesson).answers if cell.exercise == exercise]
+    return answer.solved
 
 
 @cache

@@ -1,58 +1,10 @@
 """Answers to one_f_one_b."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
-
-
-def batched(stage, inputs, targets, m, shape, loss):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    is_last, kept, sent, total = rank == n - 1, [], [], 0.0
-
-    def talk(peer, send=None, receives=False):
-        """Send a tensor to a neighbour, receive one from it, or both at once."""
-        if not 0 <= peer < n:
-            return None
-        ops, inbox = [], torch.empty(shape)
-        if send is not None:
-            ops.append(dist.P2POp(dist.isend, send, peer))
-        if receives:
-            ops.append(dist.P2POp(dist.irecv, inbox, peer))
-        works = dist.batch_isend_irecv(ops) if ops else []
-        if receives:
-            [work.wait() for work in works]
-        else:
-            sent.extend(works)
-        return inbox
-
-    def forward(i, x):
-        x = inputs[i] if rank == 0 else x.requires_grad_()
-        y = stage(x)
-        if is_last:
-            y = loss(y, targets[i]) / m
-        kept.append((x, y))
-        return y.detach()
-
-    def backward(g):
-        x, y = kept.pop(0)
-        y.backward(g)
-        return x.grad
-
-    warm_up = min(m, n - 1 - rank)
-    for i in range(warm_up):
-        y = forward(i, talk(rank - 1, receives=True))
-        talk(rank + 1, send=y)
-    x = talk(rank - 1, receives=True) if warm_up < m else None
-    for i in range(warm_up, m):
-        y = forward(i, x)
-        if is_last:
-            total += y.item()
-        g = talk(rank + 1, send=y, receives=True)
-        x = talk(rank - 1, send=backward(g), receives=i < m - 1)
-    for _ in range(warm_up):
-        g = talk(rank + 1, receives=True)
-        talk(rank - 1, send=backward(g))
-    [work.wait() for work in sent]
-    return total if is_last else None
+from torch import Tensor, nn
 
 
 def by_list(stage, inputs, targets, m, shape, loss):
@@ -107,10 +59,10 @@ def by_list(stage, inputs, targets, m, shape, loss):
 
 BATCH = "works = dist.batch_isend_irecv(ops) if ops else []"
 WRONG = {
-    "both_send": ("batched", "15.both-send", "send and recv are the calls that one knows "
+    "both_send": ("solution", "15.both-send", "send and recv are the calls that one knows "
                   "(pytorch#172668)",
                   (BATCH, "works = []\n        [op.op(op.tensor, op.peer).wait() for op in ops]")),
-    "unbatched": ("batched", "15.unbatched", "right on gloo; hangs on NCCL (PiPPy#1088, "
+    "unbatched": ("solution", "15.unbatched", "right on gloo; hangs on NCCL (PiPPy#1088, "
                   "Megatron-LM#5240)",
                   (BATCH, "works = [op.op(op.tensor, op.peer) for op in ops]")),
     "gpipe": ("by_list", "15.gpipe", "all forwards, then all backwards: GPipe under another name",
@@ -119,18 +71,18 @@ WRONG = {
                      ("warm_up = min(m, n - rank)", "warm_up = min(m, n - rank + 1)")),
     "one_too_few": ("by_list", "15.slow", "the warm-up is counted from the next stage",
                     ("warm_up = min(m, n - rank)", "warm_up = min(m, max(1, n - rank - 1))")),
-    "warm_up_beyond_m": ("batched", "15.few-micro-batches", "nobody tries few "
+    "warm_up_beyond_m": ("solution", "15.few-micro-batches", "nobody tries few "
                          "micro-batches (torchtitan#775)",
                          ("warm_up = min(m, n - 1 - rank)", "warm_up = n - 1 - rank")),
-    "last_forgotten": ("batched", "15.waits-for-more", "the warm-up counts from 0, the cool-down "
+    "last_forgotten": ("solution", "15.waits-for-more", "the warm-up counts from 0, the cool-down "
                        "from 1", ("    for _ in range(warm_up):\n",
                        "    for _ in range(1, warm_up):\n")),
     "no_leaf": ("by_list", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
                 ("swap(rank - 1, True, True).requires_grad_()", "swap(rank - 1, True, True)")),
     "mean_of_sums": ("by_list", "15.sum", "the loss that is shown is a mean, and the one that goes "
                      "back is not", ("y = losses[-1] / m", "y = losses[-1]")),
-    "one_inbox": ("batched", "15.one-buffer-for-all", "a buffer for each neighbour",
+    "one_inbox": ("solution", "15.one-buffer-for-all", "a buffer for each neighbour",
                   ("    def talk(", "    boxes = {}\n\n    def talk("),
-                  ("ops, inbox = [], torch.empty(shape)",
-                   "ops, inbox = [], boxes.setdefault(peer, torch.empty(shape)).detach()")),
+                  ("inbox = torch.empty(shape)",
+                   "inbox = boxes.setdefault(peer, torch.empty(shape)).detach()")),
 }  # fmt: skip

@@ -1,37 +1,10 @@
 """Answers to pipeline_step."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
-
-
-def gpipe(stage, inputs, targets, m, shape, loss):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    is_last, kept, sent, total = rank == n - 1, [], [], 0.0
-    for i in range(m):
-        if rank == 0:
-            x = inputs[i]
-        else:
-            x = torch.empty(shape)
-            dist.recv(x, rank - 1)
-            x.requires_grad_()
-        y = stage(x)
-        kept.append((x, y))
-        if not is_last:
-            sent.append(dist.isend(y.detach(), rank + 1))
-    for i, (x, y) in enumerate(kept):
-        if is_last:
-            mean = loss(y, targets[i]) / m
-            mean.backward()
-            total += mean.item()
-        else:
-            g = torch.empty(shape)
-            dist.recv(g, rank + 1)
-            y.backward(g)
-        if rank > 0:
-            sent.append(dist.isend(x.grad, rank - 1))
-    for work in sent:
-        work.wait()
-    return total if is_last else None
+from torch import Tensor, nn
 
 
 def posted_ahead(stage, inputs, targets, m, shape, loss):
@@ -91,40 +64,41 @@ WRONG = {
     "sums": ("blocking", "15.sum", "gradients add up by themselves",
              ("loss(outs[i], targets[i]) / m", "loss(outs[i], targets[i])"),
              ("sum(outs).item()", "sum(outs).item() / m")),
-    "divides_everywhere": ("gpipe", "15.divided-again", "each stage divides its part",
-                           ("y.backward(g)", "y.backward(g / m)")),
-    "no_leaf": ("gpipe", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
+    "divides_everywhere": ("solution", "15.divided-again", "each stage divides its part",
+                           ("y.backward(gradient)",
+                            "y.backward(gradient if is_last else gradient / m)")),
+    "no_leaf": ("solution", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
                 ("            x.requires_grad_()\n", "")),
-    "one_buffer": ("gpipe", "15.one-buffer-for-all", "a buffer is made once, before the loop",
+    "one_buffer": ("solution", "15.one-buffer-for-all", "a buffer is made once, before the loop",
                    ("    for i in range(m):\n", "    box = torch.empty(shape)\n"
                     "    for i in range(m):\n"),
                    ("            x = torch.empty(shape)\n            dist.recv(x, rank - 1)\n"
                     "            x.requires_grad_()\n", "            dist.recv(box, rank - 1)\n"
                     "            x = box.detach().requires_grad_()\n")),
-    "loss_everywhere": ("gpipe", "15.whose-data", "the training loop of one process",
-                        ("        if is_last:\n            mean", "        if True:\n"
-                         "            mean")),
-    "detached": ("gpipe", "15.graph-across-ranks", "what is sent is kept",
+    "loss_everywhere": ("solution", "15.whose-data", "the training loop of one process",
+                        ("        if is_last:\n            y =", "        if True:\n"
+                         "            y =")),
+    "detached": ("solution", "15.graph-across-ranks", "what is sent is kept",
                  ("kept.append((x, y))", "kept.append((x, y.detach()))")),
-    "asks_tokens": ("gpipe", "15.whole-numbers", "every stage treats its input alike",
+    "asks_tokens": ("solution", "15.whole-numbers", "every stage treats its input alike",
                     ("            x = inputs[i]\n",
                      "            x = inputs[i].clone().requires_grad_()\n")),
-    "zeroes_between": ("gpipe", "15.last-alone", "zero_grad() comes before every backward",
+    "zeroes_between": ("solution", "15.last-alone", "zero_grad() comes before every backward",
                        ("    for i, (x, y) in enumerate(kept):\n",
                         "    for i, (x, y) in enumerate(kept):\n        stage.zero_grad()\n")),
-    "last_loss": ("gpipe", "15.one-loss", "the loop's variable is what is left",
-                  ("total += mean.item()", "total = mean.item() * m")),
+    "last_loss": ("solution", "15.one-loss", "the loop's variable is what is left",
+                  ("total += y.item()", "total = y.item() * m")),
     "sum_and_zero": ("blocking", "15.sum", "two at once: nothing is divided, and ranks without a "
                      "loss say 0", ("loss(outs[i], targets[i]) / m\n",
                      "loss(outs[i], targets[i]) / m\n            outs[i].register_hook("
                      "lambda g: g * m)\n"),
                      ("if rank == last else None", "if rank == last else 0.0")),
-    "tells_rank_0": ("gpipe", "15.over-budget", "rank 0 prints the loss, and somebody has to tell "
-                     "it", ("    for work in sent:\n",
+    "tells_rank_0": ("solution", "15.over-budget", "rank 0 prints the loss, and somebody has to "
+                     "tell it", ("    for work in sent:\n",
                      "    if n > 1 and is_last:\n"
                      "        sent.append(dist.isend(torch.tensor([total]), 0))\n"
                      "    if n > 1 and rank == 0:\n"
                      "        dist.recv(torch.empty(1), n - 1)\n    for work in sent:\n")),
-    "never_waits": ("gpipe", "15.never-waited", "isend returns at once",
+    "never_waits": ("solution", "15.never-waited", "isend returns at once",
                     ("    for work in sent:\n        work.wait()\n", "")),
 }  # fmt: skip
