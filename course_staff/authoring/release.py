@@ -32,7 +32,7 @@ _NOTEBOOK = re.compile(r"\(([\w./-]+)\.ipynb\)")
 _ASKED = r"dist\.get_(rank|world_size)\(\)"
 _COMMON = re.compile(
     rf"(return|import|from) [\w., ]+|with torch\.no_grad\(\):|(dist\.)?\w+\(\w*\)"
-    rf"|(return )?(\w+\.)+\w+\(\)|[\w, ]+ = \w+|[\w, ]+ = {_ASKED}(, {_ASKED})?"
+    rf"|(\w+\.)+\w+\(\)|[\w, ]+ = \w+|[\w, ]+ = {_ASKED}(, {_ASKED})?"
 )
 
 

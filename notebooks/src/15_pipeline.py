@@ -260,7 +260,7 @@ def one_f_one_b(stage: nn.Module, inputs: list[Tensor] | None, targets: list[Ten
         if is_last:
             y = loss(y, targets[i]) / m
         kept.append((x, y))
-        return y.detach()
+        return y
 
     def backward(gradient):
         x, y = kept.pop(0)
@@ -269,12 +269,12 @@ def one_f_one_b(stage: nn.Module, inputs: list[Tensor] | None, targets: list[Ten
 
     warm_up = min(m, n - 1 - rank)
     for i in range(warm_up):
-        talk(rank + 1, send=forward(i, talk(rank - 1, receives=True)))
+        talk(rank + 1, send=forward(i, talk(rank - 1, receives=True)).detach())
     x = talk(rank - 1, receives=True) if warm_up < m else None
     for i in range(warm_up, m):
         y = forward(i, x)
         total += y.item() if is_last else 0.0
-        gradient = talk(rank + 1, send=y, receives=True)
+        gradient = talk(rank + 1, send=y.detach(), receives=True)
         x = talk(rank - 1, send=backward(gradient), receives=i < m - 1)
     for _ in range(warm_up):
         talk(rank - 1, send=backward(talk(rank + 1, receives=True)))
