@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import os
+import pkgutil
 import platform
 import site
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,8 +22,7 @@ import pytest
 import zoo
 from conftest import HONEST, TESTS
 
-from course_staff.grading import exports as report
-from course_staff.grading import feedback
+from course_staff.grading import exports, feedback
 from course_staff.grading.load_factor import load_factor
 from course_staff.grading.marks import Mark, Marked
 from course_staff.grading.processes import RankServer
@@ -46,6 +47,28 @@ LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc
 
 def name(path: Path) -> str:
     return f"{path.parent.name}/{path.stem}"
+
+
+def names_of_ours(tree: ast.Module) -> Iterator[str]:
+    """What an attack uses of our packages, as "course_sim.ends.works.RecvWork.wait"."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            root, *rest = ast.unparse(node).split(".")
+            yield ".".join([known.get(root, ""), *rest])
+
+
+@pytest.mark.parametrize("path", ATTACKS, ids=name)
+def test_an_attack_is_on_names_that_there_are(path: Path) -> None:
+    """One that replaces a function under a name that it no longer has attacks nothing."""
+    ours = {n for n in names_of_ours(ast.parse(path.read_text())) if n.startswith("course_")}
+    for whole in sorted(ours):
+        pkgutil.resolve_name(whole)
 
 
 @pytest.mark.parametrize("path", ATTACKS, ids=name)
@@ -78,7 +101,7 @@ def outside() -> set[str]:
         "/",
         "/tmp",
         "/dev/shm",
-        *map(str, Path(report.__file__).parents[:3]),
+        *map(str, Path(exports.__file__).parents[:3]),
     }
     entries = [e for place in filter(os.path.isdir, places) for e in os.scandir(place)]
     left = {e.path for e in entries if e.name.startswith(("course-attack", "cheat"))}
@@ -91,7 +114,7 @@ def pages(exercise: str, record: dict) -> list[str]:
     mark = Mark(exercise, "00.1", "x", 10, "full", {"core": record["points"] / 10}, record=record)
     marked = Marked("somebody", "00_hello_ranks", [mark])
     manifest = Manifest("1", {"00_hello_ranks": []}, "")
-    return [feedback.page(marked, manifest), report.summary([marked]), report.oral(marked),
+    return [feedback.page(marked, manifest), exports.summary([marked]), exports.oral(marked),
             feedback.gradescope(marked)]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ def ring_all_reduce(tensor):
         return real(self, do, **what)
 
     rank_module.Asker.__call__ = ask
-    trace.Trace.events = []
+    trace.Trace.messages = []
     flat = tensor.contiguous()
     dist.all_reduce(flat)
     tensor.copy_(flat)
