@@ -517,7 +517,7 @@ assert (hazard, safe, failed) == ([1.0], [0.0], True)
 #
 # A save takes δ seconds in which nothing is trained. If you save every τ seconds, that is a share of δ/τ. A failure throws away what was trained since the last save, τ/2 on average, and there is one every MTBF seconds:
 #
-# share lost ≈ δ/τ + τ/(2·MTBF), smallest at τ = √(2·δ·MTBF)  (all in seconds).
+# $$\text{share lost}\approx\frac{δ}{τ}+\frac{τ}{2\,\text{MTBF}},\text{ smallest at }τ=\sqrt{2δ\,\text{MTBF}}$$
 #
 # This is Young's formula; Daly adds terms. It holds while δ is small beside τ, and τ beside the MTBF.
 #

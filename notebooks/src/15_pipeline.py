@@ -115,7 +115,7 @@ step = played(gpipe)
 print(f"{1e3 * step.seconds:.1f} ms, bubble {1 - M * 3e-3 / step.seconds:.0%}")
 assert abs(step.seconds - (M + 4 - 1) * 3e-3) < 1e-9
 draw.timeline(step, caption="GPipe, four stages, eight micro-batches: light is forward, dark is "
-              "backward, and what is hatched is the bubble.")
+              "backward, and the bubble is what is hatched, and what is empty at the end.")
 
 # %% [markdown] id="15-ab46a9"
 # ## Your turn: pipeline_step
@@ -379,7 +379,7 @@ draw.timeline(zero, caption="Zero bubble in the shape of a V (rank 0 has the fir
 #
 # ## Break it: three hangs
 #
-# A pipeline that is right for many micro-batches may hang with few. Here rank r makes n − r forwards first, *whatever m is*. There are two micro-batches, and rank 0 counts on four. Rank 3 is done with its two, and the ranks before it wait for gradients that nobody will compute.
+# A pipeline that is right for many micro-batches may hang with few. Here rank r makes n − r forwards first, *whatever m is*. There are two micro-batches, and rank 0 counts on four. Ranks 2 and 3 are done with their two, and ranks 0 and 1 wait for gradients that nobody will compute.
 #
 # The second hang: two neighbours in the middle of 1F1B, one with an activation, the other with a gradient, and both send first. The third: both use `isend`, which is right on gloo. On NCCL each rank's receive stands behind its send, and the send waits for the other's receive. A batch starts both at once, so it mends both hangs.
 
