@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from course_lib.errors import CourseError
 
-LOOK = 0.2  # seconds between two looks at the file: no system tells of a save in the same way
+LOOK = 0.2  # seconds between two looks at the file: each system has its own way to tell of a save
 
 
 def check_on_each_save(check: Callable[[], object], file: Path) -> NoReturn:

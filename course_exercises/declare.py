@@ -57,8 +57,8 @@ def exercise(
         for id, hint in hints.items()
         if id in seen or id not in made
     ]
-    made_of_it = declared[name] = Exercise(number, name, right, **fields)
-    return made_of_it
+    declared[name] = Exercise(number, name, right, **fields)
+    return declared[name]
 
 
 def each(**values: Iterable) -> list[Knobs]:

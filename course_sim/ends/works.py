@@ -26,7 +26,7 @@ from course_sim.exchange.combine import Passed, Tensors
 from course_sim.isolation import compat
 from course_sim.records import call_site
 
-# Measured on gloo, torch 2.15: the second wait() ends with the group's timeout, after 30 minutes.
+# On gloo (torch 2.15) the second wait() ends with an error when the group's timeout has passed.
 WAITED_TWICE = (
     "on gloo a second wait() for the same send or recv never returns: wait for each Work once"
 )

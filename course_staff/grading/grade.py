@@ -33,9 +33,7 @@ from course_lib.versions import PACKAGES
 from course_sim.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.execute import clean_environment
-from course_staff.grading import answers, feedback, marks, policy
-from course_staff.grading import exports as report
-from course_staff.grading import grading_notebook as notebook
+from course_staff.grading import answers, exports, feedback, grading_notebook, marks, policy
 from course_staff.grading.load_factor import load_factor
 from course_staff.grading.marks import Marked
 from course_staff.grading.processes import VARIABLE, RankServer
@@ -83,8 +81,8 @@ def main(args: Namespace) -> int:
         again = args.exercise or ""
         job = Grading(out, folders, release, rules, roster, again, ranks, code, _secret(out))
         results = grade_all(job, files, args.jobs)
-    report.write_all(out, results)
-    print(report.summary(results))
+    exports.write_all(out, results)
+    print(exports.summary(results))
     where = "CSV for you and your LMS, feedback/ for students, oral/ for a talk with them"
     print(f"\nin {out}: {where}")
     return int(any(m.trouble for m in results))
@@ -239,7 +237,9 @@ def _run(
     items = job.manifest.lessons[submission.lesson]
     solved = job.folders.solutions / f"{submission.lesson}.ipynb"
     settings = {"records": str(folder / "records"), "secret": job.secret, "by": by}
-    path = notebook.write(room, submission, items, solved, wanted, job.policy.judging | settings)
+    path = grading_notebook.write(
+        room, submission, items, solved, wanted, job.policy.judging | settings
+    )
     # The policy's seconds are those of an idle machine: no right answer is to lose marks because
     # others compute beside it.
     stretch, limits = load_factor(), job.policy.limits

@@ -130,10 +130,9 @@ def _write(name: str, record: dict[str, Any]) -> None:
 
 def _judged(name: str, own: list[CellText], reference: list[CellText]) -> dict[str, Any]:
     from course_check.play import CannotCheck
-    from course_staff.grading.carried_player import (  # torch, and all of the simulator
-        Order,
-        grade_answer,
-    )
+
+    # This imports torch, and all of the simulator.
+    from course_staff.grading.carried_player import Order, grade_answer
 
     order = Order(name, _answers[name], own, reference, _settings["secret"])
     try:

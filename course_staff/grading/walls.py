@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from course_lib.versions import FOR_LEARNERS
 from course_staff.grading import seccomp
 
 # What is open to a student's code where a wall is missing, in the words of a report.
@@ -46,7 +47,8 @@ _DETACH = 2
 _DEATH_SIGNAL, _DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
 NOBODY = 65534
 HOUSE = Path(__file__).resolve().parents[2]
-FOR_RANKS = ("course_lib", "course_sim", "course_check", "course_tools")
+# What a rank may read of the course; the exercises say what is expected of an answer.
+FOR_RANKS = [name for name in FOR_LEARNERS if name != "course_exercises"]
 WITHOUT = "COURSE_LIB_WALLS"  # this variable is "none" where tests want no namespaces
 
 

@@ -20,8 +20,9 @@ def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False
     if isinstance(error, Blocked):
         ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
         awaited = {job.ranks[r] for wait in error.waits for r in wait.on}
-        for rank in sorted((r for r in awaited if r.last_call), key=lambda r: r.number):
-            text += f"\nrank {rank.number} {_say_end(rank)}" * rank.returned
+        for rank in sorted(awaited, key=lambda rank: rank.number):
+            if rank.returned and rank.last_call:
+                text += f"\nrank {rank.number} {_say_end(rank)}"
     elif isinstance(error, Mismatch):
         ranks, lines = list(error.ranks), list(error.lines)
     else:

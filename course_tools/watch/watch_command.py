@@ -13,8 +13,7 @@ from typing import NoReturn
 from course_lib import user_code
 from course_lib.trace import many_events
 from course_lib.user_code import claim_place
-from course_tools.watch import parent
-from course_tools.watch import watched_rank as rank
+from course_tools.watch import parent, watched_rank
 from course_tools.watch.flight_recorder import dumps_in, judge
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import append_exit, job_folder, process_began, start_of
@@ -65,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     user_code.shown = 3
     if waiting := parent.fork():
         _stay(waiting, folder, number, options)
-    rank.run(options.words, options.is_module, number, folder)
+    watched_rank.run(options.words, options.is_module, number, folder)
     return 0
 
 

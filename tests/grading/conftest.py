@@ -19,8 +19,7 @@ from course_check.exercise import Exercise
 from course_check.namespace import CellText
 from course_exercises.catalogue import find
 from course_sim import scheduler
-from course_staff.grading import carried_player as judging
-from course_staff.grading import processes
+from course_staff.grading import carried_player, processes
 from course_staff.grading.carried_player import Order, grade_answer
 from course_staff.grading.processes import RankServer, Runner
 from course_staff.grading.walls import UNDEFENDED, Limits
@@ -74,7 +73,7 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         return replace(whole, core=partial(cases, "core"), sturdy=partial(cases, "sturdy"))
 
-    monkeypatch.setattr(judging, "find", few)
+    monkeypatch.setattr(carried_player, "find", few)
     monkeypatch.setattr(processes, "HOME", 0.5)
     monkeypatch.setattr(scheduler, "GRACE", 0.5)
 

@@ -19,8 +19,7 @@ from damage import damaged
 from course_check.namespace import CellText, namespace
 from course_staff import manifest
 from course_staff.authoring.lesson import STUB
-from course_staff.grading import answers, feedback, marks
-from course_staff.grading import exports as report
+from course_staff.grading import answers, exports, feedback, marks
 from course_staff.grading.grading_notebook import write
 from course_staff.grading.policy import Policy
 
@@ -202,10 +201,10 @@ def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) 
     assert [handed.answers[n].problem for n in names] == [answers.NOT_GRADED, ""]
     marked = marks.mark("x", handed, release, Policy(), tmp_path)
     assert (marked.worth, marked.marks[0].reason) == (10, answers.NOT_GRADED)
-    suite = xml.fromstring(report.junit([marked]))[0]
+    suite = xml.fromstring(exports.junit([marked]))[0]
     assert [case.find("skipped") is not None for case in suite] == [True, False]
     assert (suite.get("skipped"), suite.get("failures")) == ("1", "1")
     assert suite[0][-1].get("message") == answers.NOT_GRADED
-    assert re.search(f"exchange_edges +{answers.NOT_GRADED}", report.summary([marked]))
+    assert re.search(f"exchange_edges +{answers.NOT_GRADED}", exports.summary([marked]))
     assert [t["name"] for t in json.loads(feedback.gradescope(marked))["tests"]] == [
         "07 first_missing"]  # fmt: skip

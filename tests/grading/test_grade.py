@@ -33,8 +33,7 @@ from course_sim.isolation import compat
 from course_staff import manifest
 from course_staff.authoring.copies import solved_copy
 from course_staff.authoring.source import parse_lesson
-from course_staff.grading import exports as report
-from course_staff.grading import feedback, grade, marks
+from course_staff.grading import exports, feedback, grade, marks
 from course_staff.grading.answers import Found, Submission
 from course_staff.grading.carried_player import CarriedPlayer
 from course_staff.grading.policy import SHOWS, Policy
@@ -226,12 +225,14 @@ def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answ
             "undefended": {}}  # fmt: skip
     settings = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
         "play_seconds": 1}, "pictures": False, "code": "", "secret": "", "by": ""}  # fmt: skip
-    monkeypatch.setattr(grade.notebook, "_settings", settings)
-    monkeypatch.setattr(grade.notebook, "_answers", {"my_share": "def my_share(n): return n"})
-    monkeypatch.setattr(grade.notebook, "_judged", lambda *_: lost)
+    monkeypatch.setattr(grade.grading_notebook, "_settings", settings)
+    monkeypatch.setattr(
+        grade.grading_notebook, "_answers", {"my_share": "def my_share(n): return n"}
+    )
+    monkeypatch.setattr(grade.grading_notebook, "_judged", lambda *_: lost)
     monkeypatch.setenv("COURSE_GRADE_DOOR", "nobody-answers-here")
     with pytest.raises(ConnectionRefusedError):
-        grade.notebook.grade("my_share")
+        grade.grading_notebook.grade("my_share")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -303,7 +304,7 @@ def test_what_the_machine_could_not_judge_is_nobodys_zero(tmp_path: Path) -> Non
     told = marks.mark("y", answered, RELEASE, Policy(), tmp_path)
     broken = marks.Marked("z", "", [], problem="grief", trouble="grief")
     given = [replace(one, student=Student(one.name)) for one in (lost, told, broken)]
-    report.write_all(tmp_path / "out", given)
+    exports.write_all(tmp_path / "out", given)
     rows = table(tmp_path / "out")
     assert {(r["status"], r["points"]) for r in rows.values()} == {("not judged", "")}
     assert [r["e"] for r in rows.values()] == ["", "", ""]
@@ -314,8 +315,8 @@ def test_what_the_machine_could_not_judge_is_nobodys_zero(tmp_path: Path) -> Non
         assert all(line.endswith(",") for line in text if line.startswith(("x", "y", ",,x")))
     suites = xml.parse(tmp_path / "out" / "junit.xml").getroot()
     assert [(s.get("errors"), s.get("failures")) for s in suites] == [("1", "0")] * 3
-    assert "3 not judged, by no fault of theirs: x, y, z" in report.summary(given)
-    assert "none; mean" not in report.summary(given)
+    assert "3 not judged, by no fault of theirs: x, y, z" in exports.summary(given)
+    assert "none; mean" not in exports.summary(given)
     for one in given:
         page = unescape(feedback.page(one, RELEASE))
         assert "no fault of yours" in page and "0 of" not in page
@@ -425,7 +426,7 @@ def test_the_summary_says_how_many_and_why() -> None:
 
     bad = [marks.Marked(f"bad{n}", "", [], problem="not a notebook") for n in range(12)]
     bad[0] = replace(bad[0], student=Student("x"))
-    text = report.summary([one("a", 10), one("b", 0, reason="not written yet"), one("c", 6), *bad])
+    text = exports.summary([one("a", 10), one("b", 0, reason="not written yet"), one("c", 6), *bad])
     assert "15 submissions: 1 full, 1 in part, 1 none; mean 53%" in text
     assert "11 of nobody in the roster: bad1, " in text
     assert "12 not gradable: bad0" in text and "and 2 more" in text
@@ -449,7 +450,7 @@ def test_canvas_and_moodle_find_students_by_the_roster(tmp_path: Path) -> None:
         for name, time, given in (("jdoe__2", DUE + timedelta(hours=1), []),
                                   ("jdoe__1", DUE, one.marks), ("8", DUE, one.marks))
     ]  # fmt: skip
-    report.write_all(tmp_path / "out", results)
+    exports.write_all(tmp_path / "out", results)
     assert (tmp_path / "out" / "canvas.csv").read_text() == (
         "Student,ID,SIS User ID,SIS Login ID,Section,01_x\n    Points Possible,,,,,20\n"
         "\"Doe, Jane\",,7,,A,0\n'=1+1,,8,,B,14\n")  # fmt: skip
@@ -462,7 +463,7 @@ def test_nbgraders_gradebook_takes_the_marks(tmp_path: Path) -> None:
     """Its own export then says what ours does: of two submissions of one student, the last."""
     one = replace(marked(tmp_path, Policy()), student=Student("jane"), submitted=DUE)
     none = replace(one, submitted=DUE - timedelta(days=1), marks=[replace(one.marks[0], earned={})])
-    report.write_all(tmp_path, [one, none, replace(none, student=Student("joe"))])
+    exports.write_all(tmp_path, [one, none, replace(none, student=Student("joe"))])
     nbgrader, book = Path(str(shutil.which("nbgrader"))), f"sqlite:///{tmp_path / 'gradebook.db'}"
     environment = {"PATH": f"{nbgrader.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     for command in (

@@ -17,7 +17,7 @@ import pytest
 from conftest import HONEST, TESTS, attack
 
 from course_lib.versions import FOR_LEARNERS, PACKAGES
-from course_staff.grading import walled_rank as rank
+from course_staff.grading import walled_rank
 from course_staff.grading.walls import UNDEFENDED
 
 ROOT = TESTS.parent
@@ -25,18 +25,17 @@ JUDGE = """
 import json, os, signal, sys
 from dataclasses import replace
 import course_lib
-from course_lib.versions import FOR_LEARNERS, PACKAGES
-from course_staff.grading import carried_player as judging
+from course_staff.grading import carried_player
 from course_staff.grading.walls import Limits
 from course_staff.grading.processes import RankServer, start_rank
 
-whole, folder = judging.find("my_share"), os.environ["TMPDIR"]
-judging.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
+whole, folder = carried_player.find("my_share"), os.environ["TMPDIR"]
+carried_player.find = lambda _: replace(whole, core=lambda rng: whole.core(rng)[:2],
                                  sturdy=lambda rng: whole.sturdy(rng)[:1])
 with RankServer() as ranks:
     for source in json.load(sys.stdin):
-        order = judging.Order("my_share", source, [], [])
-        record = judging.grade_answer(order, ranks.address, Limits(play_seconds=20))
+        order = carried_player.Order("my_share", source, [], [])
+        record = carried_player.grade_answer(order, ranks.address, Limits(play_seconds=20))
         print(json.dumps([course_lib.__file__, record]), flush=True)
     before = set(os.listdir(folder))
     life, talk = start_rank(ranks.address)
@@ -102,8 +101,8 @@ def test_what_a_rank_of_the_same_number_left_is_in_nobodys_way(tmp_path: Path) -
     pid = os.fork()
     if pid == 0:
         with open(os.devnull) as talk, contextlib.suppress(BaseException):
-            rank.walls.separate = lambda: os._exit(9)  # the next thing that it does
-            rank.main(0, [talk.fileno()], str(left))
+            walled_rank.walls.separate = lambda: os._exit(9)  # the next thing that it does
+            walled_rank.main(0, [talk.fileno()], str(left))
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
     assert list(left.iterdir()) == []
