@@ -1,6 +1,6 @@
 """``python -m course_lib check EXERCISE FILE --again``: judged anew each time the file is saved.
 
-For somebody who writes an answer in an editor, with the verdict in a terminal beside it.
+This is for writing an answer in an editor, with the verdict in a terminal beside it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_on_each_save(check: Callable[[], object], file: Path) -> NoReturn:
 
 
 def _look(file: Path) -> tuple[int, int, int] | None:
-    """What differs after a save; None if there is no such file."""
+    """The facts about a file that a save changes; None if there is no such file."""
     with suppress(FileNotFoundError):
         known = file.stat()
         return known.st_ino, known.st_mtime_ns, known.st_size

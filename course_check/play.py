@@ -209,7 +209,7 @@ def _play_jobs(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Resu
 
 
 def _explain_end(error: CourseError) -> CourseError:
-    """What it says of the answer that the process that plays has ended so."""
+    """The error that the end of the playing process tells about the answer."""
     if isinstance(error, RankDied) and -error.exit_code in (signal.SIGALRM, signal.SIGPROF):
         return Hang(f"nothing came back within {STUCK} s")
     if not isinstance(error, RankFailed):

@@ -82,6 +82,8 @@ def test_every_picture_has_a_text_and_no_solution_stands_open(site: Path):
         lesson = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
         answers = [c for c in lesson["cells"] if c["metadata"].get("role") == "answer"]
         assert text.count('<details class="admonition hide above-input"') == len(answers)
+        written = "".join("".join(c["source"]) for c in lesson["cells"])
+        assert text.count('<div class="math"><math') == written.count("$$") // 2
         # what axe-core calls serious, and the theme leaves out
         assert re.search(r'role="heading">|<pre>|<summary aria-label', text) is None
 

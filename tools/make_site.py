@@ -82,8 +82,8 @@ pre { white-space: pre; overflow-x: auto; }
   details.hide > * { display: block; }
 }
 """
-# What the theme's pages lack for those who hear them, or have no mouse: a heading's level, a way to
-# scroll code by keys, and a button that is called what it says.
+# The theme's pages lack three things for people who hear a page or have no mouse: a heading's
+# level, a way to scroll code by keys, and a button whose name is what it shows.
 ACCESSIBLE = {
     '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
     "<pre>": '<pre tabindex="0">',

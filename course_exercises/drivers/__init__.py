@@ -1,4 +1,5 @@
-"""What runs in a rank beside an answer, and drives it: a class, a backward pass, a killed save.
+"""Drivers run in a rank beside an answer, and use it: a class, a backward pass, a killed save.
 
-A graded rank may read these files, so nothing in here knows what is expected of an answer.
+A graded rank has these modules in its memory, beside the answer, so nothing in here knows what is
+expected of one.
 """

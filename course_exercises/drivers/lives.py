@@ -95,7 +95,7 @@ def start(
 
 
 class Lives:
-    """What an exercise whose answer is killed declares: see ``course_check.exercise.Lives``."""
+    """An exercise declares this if its answer is killed: see ``course_check.exercise.Lives``."""
 
     folders, start = staticmethod(folders), staticmethod(start)
 

@@ -1,4 +1,4 @@
-"""What tries an answer that drives one stage of a pipeline, forward and backward.
+"""The driver of answers that run one stage of a pipeline, forward and backward.
 
     forward   F seconds     alive: + 1      a stage keeps what backward needs
     backward  B seconds     alive: − 1      and lets go of it

@@ -3,7 +3,7 @@
 ``--check`` makes both again, byte for byte, and runs nothing: the solved notebook with the outputs
 that are stored, which a hash of code and text, pictures aside, ties to the execution that they came
 of. Whether new outputs would be the same is nbval's question. ``build`` runs a lesson again only if
-its code has changed: where prose alone has, the stored outputs stay.
+its code has changed. If only prose has, the stored outputs stay.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _sealed(notebook: NotebookNode) -> str:
 
 
 def _seal_of(text: str) -> str | None:
-    """What ties the outputs in a solved notebook's text to the code that they came of."""
+    """The seal in a solved notebook's text: it ties the outputs to the code that they came from."""
     return json.loads(text)["metadata"]["course"].get("executed")
 
 
