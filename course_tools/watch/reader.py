@@ -85,10 +85,10 @@ class Watcher:
             if now - self._failed_at >= most:
                 self._conclude()
         elif self.parent.asked_at is None:
-            if error := job.detector.look():
-                self._tell(error)
-            else:
+            if not (error := job.detector.look()):
                 self._note_quiet(now)
+            elif not self._ask_for_stacks():
+                self._tell(error)
 
     def _conclude(self) -> None:
         """Say what was wrong, unless that has been said, and look no more."""
@@ -123,16 +123,22 @@ class Watcher:
             self._calls, self._quiet_since = calls, now
         if forming in self._noted or now - self._quiet_since < QUIET:
             return
-        if not self._asked_for_stacks:
-            self._asked_for_stacks = True
-            for rank in job.seen:
-                if rank.outcome is None:
-                    rank.stack.ask()
-            return  # The next look finds the stacks.
+        if self._ask_for_stacks():
+            return
         self._asked_for_stacks = False
         self._noted.add(forming)
         if self._speaks:
             say(report_waiting(job, QUIET, self.as_json))
+
+    def _ask_for_stacks(self) -> bool:
+        """Have each rank write down by which path it came to where it stands, unless they have
+        been asked. The next look finds the stacks.
+        """
+        asks, self._asked_for_stacks = not self._asked_for_stacks, True
+        for rank in self.job.seen:
+            if asks and rank.outcome is None:
+                rank.stack.ask()
+        return asks
 
     def clear(self) -> None:
         """Remove the logs of a job about which nothing was said."""

@@ -23,6 +23,7 @@ def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False
         for rank in sorted(awaited, key=lambda rank: rank.number):
             if rank.returned and rank.last_call:
                 text += f"\nrank {rank.number} {_say_end(rank)}"
+        text += "".join(f"\n{row}" for row in _say_callers(job, ranks))
     elif isinstance(error, Mismatch):
         ranks, lines = list(error.ranks), list(error.lines)
     else:
@@ -66,6 +67,17 @@ def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
         rows.append(_SHARE)
     text = "\n".join([f"nothing was called for {seconds:g} s.", *rows])
     return _format("Waiting", text, ranks, lines, job, as_json)
+
+
+def _say_callers(job: Job, ranks: Sequence[int]) -> list[str]:
+    """Say from which line each rank has come, where a helper of the script makes the call."""
+    alike: dict[str, list[int]] = {}
+    for number in ranks:
+        *callers, line = job.ranks[number].stack.lines or [None]
+        # The outermost line of a script is hardly more than main(), unless it is in another file.
+        if line and callers and (len(callers) > 1 or callers[-1].where != line.where):
+            alike.setdefault(f"has come from   {callers[-1]}", []).append(number)
+    return [_make_row(what, those) for what, those in [*alike.items()][:_MOST_ROWS]]
 
 
 def _say_end(rank: WatchedRank) -> str:

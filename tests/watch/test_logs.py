@@ -162,6 +162,26 @@ def test_of_a_rank_that_has_ended_its_last_call_is_told(tmp_path: Path):
     assert f"\nrank 0 {last}\n" in report_error(error, job, as_json=False)
 
 
+def test_where_a_helper_makes_the_call_its_caller_is_told(tmp_path: Path):
+    (tmp_path / "train.py").write_text("step()\n" * 9)
+    stack = "Current thread 0x1 (most recent call first):\n" + "".join(
+        f'  File "{tmp_path}/{file}", line {line} in {function}\n'
+        for file, line, function in [("ring.py", 7, "commit"), ("train.py", 3, "<module>")]
+    )
+    for number, peer in ((0, 1), (1, 0)):
+        (tmp_path / f"rank-{number}.stack").write_text(stack)
+        Rank(tmp_path, number).issue("recv", peer)
+    job = Job([tmp_path], 2)
+    job.read()
+    error = job.verdict()
+    assert error
+    assert (
+        report_error(error, job, False)
+        .rstrip()
+        .endswith("\n  ranks 0–1 have come from   train.py, line 3:  step()")
+    )
+
+
 def test_a_thousand_ranks_at_as_many_lines_are_bounded(tmp_path: Path):
     for number in range(0, 1024, 2):
         rank = Rank(tmp_path, number, 1024)
