@@ -73,7 +73,8 @@ def _say_callers(job: Job, ranks: Sequence[int]) -> list[str]:
     """Say from which line each rank has come, where a helper of the script makes the call."""
     alike: dict[str, list[int]] = {}
     for number in ranks:
-        *callers, line = job.ranks[number].stack.lines or [None]
+        path = job.ranks[number].stack.lines
+        callers, line = path[:-1], next(reversed(path), None)
         # The outermost line of a script is hardly more than main(), unless it is in another file.
         if line and callers and (len(callers) > 1 or callers[-1].where != line.where):
             alike.setdefault(f"has come from   {callers[-1]}", []).append(number)
