@@ -113,7 +113,8 @@ def add_group(group: Any, ranks: dict[int, int]) -> None:
     world.pg_map[group] = (group.backend, group.get_group_store())
     world.pg_names[group] = name
     world.pg_group_ranks[group] = ranks
-    world.pg_backend_config[group] = f"cpu:{group.backend}"
+    config = {device.type: group.backend for device in group._device_types}
+    world.pg_backend_config[group] = ",".join(f"{kind}:{name}" for kind, name in config.items())
     world.pg_to_tag[group] = f"ptd:{name}"
     world.tags_to_pg.setdefault("", []).append(group)
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)

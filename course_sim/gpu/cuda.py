@@ -1,0 +1,197 @@
+"""What ranks answer when a script asks for CUDA: simulate(…, backend="nccl", cuda=True).
+
+Each row of ``_ANSWERS`` is one thing that scripts ask, and what a rank does then. Where tensors lie
+is in placement.py, streams and events are in streams.py. What cannot be played is refused in a line
+that names it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor._dispatch import OpDispatcher
+from torch.utils.data import DataLoader
+
+from course_sim.gpu.placement import HOST, find_place, keeps_on, mark, name_place
+from course_sim.isolation.private import Place, for_ranks
+from course_sim.rank import Rank
+
+MEMORY = 80 << 30  # bytes of a modelled GPU
+_CAPABILITY = (9, 0)  # an H100's
+_NAME = "modelled GPU"
+_EAGER = "torch.compile is played eagerly here: the same values, not the same kernels\n"
+
+
+def _answer(answer: Any) -> Callable[..., Any]:
+    return lambda rank, /, *_, **__: answer
+
+
+def _count_gpus(rank: Rank, /) -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _choose_gpu(rank: Rank, /, device: Any) -> None:
+    rank.gpu.index = find_place(device, rank) or 0
+
+
+@contextmanager
+def _be_on(rank: Rank, /, device: Any) -> Iterator[None]:
+    """``with torch.cuda.device(1):``"""
+    before = rank.gpu.index
+    _choose_gpu(rank, device)
+    try:
+        yield
+    finally:
+        rank.gpu.index = before
+
+
+def _current_gpu(rank: Rank, /) -> int:
+    return rank.gpu.index
+
+
+def _describe(rank: Rank, /, device: Any = None) -> Any:
+    major, minor = _CAPABILITY
+    return types.SimpleNamespace(
+        name=_NAME, total_memory=MEMORY, multi_processor_count=132, major=major, minor=minor
+    )
+
+
+def _get_generator_state(rank: Rank, /, device: Any = None) -> torch.Tensor:
+    """A rank has one generator, for the host and its GPU."""
+    return torch.default_generator.get_state()
+
+
+def _set_generator_state(rank: Rank, /, state: torch.Tensor, device: Any = None) -> None:
+    torch.default_generator.set_state(state)
+
+
+def _compile(rank: Rank, /, model: Any = None, **how: Any) -> Any:
+    """Play it eagerly, and say so once."""
+    if model is None:
+        return lambda function: function
+    if _EAGER not in rank.pages.getvalue():
+        rank.pages.write(_EAGER)
+    return model
+
+
+def _replace_compile_of_module(rank: Rank, /, model: Any, *_: Any, **__: Any) -> None:
+    _compile(rank, model)
+
+
+def _replace_init(change: Callable[[list, dict], None]) -> Callable[[Any], Any]:
+    """An ``__init__`` whose arguments are changed in ranks."""
+
+    def replace(original: Any) -> Any:
+        def init(_: Rank, /, *args: Any, **kwargs: Any) -> None:
+            given = list(args)
+            change(given, kwargs)
+            original(*given, **kwargs)
+
+        return for_ranks(init)(original)
+
+    return replace
+
+
+def _play_loader_here(_: list, kwargs: dict) -> None:
+    """A loader's workers are played in the rank: a simulated rank starts no processes."""
+    kwargs["num_workers"] = 0
+    for name in ("pin_memory", "prefetch_factor", "persistent_workers", "multiprocessing_context"):
+        kwargs.pop(name, None)
+
+
+def _cast_on_cpu(args: list, kwargs: dict) -> None:
+    """autocast: of the CPU, which is where values are computed."""
+    if len(args) > 1:
+        args[1] = "cpu"
+    else:
+        kwargs["device_type"] = "cpu"
+
+
+def _replace_load(original: Any) -> Any:
+    """``torch.load``: ``map_location`` may name GPUs."""
+
+    def load(rank: Rank, /, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
+        if callable(map_location):
+            return original(*args, map_location=map_location, **kwargs)
+
+        def put(storage: Any, saved_on: str) -> Any:
+            to = map_location.get(saved_on) if isinstance(map_location, dict) else map_location
+            place = find_place(to, rank)
+            if place is not None:
+                storage.place = place
+            return storage
+
+        return original(*args, map_location=put, **kwargs)
+
+    return for_ranks(load)(original)
+
+
+def _own_default_backend(rank: Rank, /, device: Any) -> str:
+    return "gloo" if torch.device(device).type == "cpu" else "nccl"
+
+
+_Rows = list[tuple[Any, str, Callable[..., Any]]]
+_ANSWERS: _Rows = [
+    (torch.cuda, "is_available is_initialized is_bf16_supported", _answer(True)),
+    (torch.cuda, "is_current_stream_capturing is_tf32_supported", _answer(False)),
+    (torch.cuda, "_lazy_init init empty_cache ipc_collect reset_peak_memory_stats", _answer(None)),
+    (torch.cuda, "manual_seed manual_seed_all seed seed_all reset_max_memory", _answer(None)),
+    (torch.cuda, "reset_max_memory_allocated reset_accumulated_memory_stats", _answer(None)),
+    (torch.cuda, "set_per_process_memory_fraction", _answer(None)),
+    (torch.cuda, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
+    (torch.cuda, "max_memory_reserved utilization", _answer(0)),
+    (torch.cuda, "mem_get_info", _answer((MEMORY, MEMORY))),
+    (torch.cuda, "memory_stats", _answer({})),
+    (torch.cuda, "memory_summary", _answer("")),
+    (torch.cuda, "device_count", _count_gpus),
+    (torch.cuda, "current_device", _current_gpu),
+    (torch.cuda, "set_device", _choose_gpu),
+    (torch.cuda, "device", _be_on),
+    (torch.cuda, "get_device_name", _answer(_NAME)),
+    (torch.cuda, "get_device_capability", _answer(_CAPABILITY)),
+    (torch.cuda, "get_device_properties", _describe),
+    (torch.cuda, "get_arch_list", _answer(["sm_90"])),
+    (torch.cuda, "get_rng_state", _get_generator_state),
+    (torch.cuda, "set_rng_state", _set_generator_state),
+    (torch.accelerator, "is_available", _answer(True)),
+    (torch.accelerator, "device_count", _count_gpus),
+    (torch.accelerator, "current_accelerator", _answer(torch.device("cuda"))),
+    (torch.accelerator, "current_device_index current_device_idx", _current_gpu),
+    (torch.accelerator, "set_device_index set_device_idx", _choose_gpu),
+    (torch.accelerator, "current_stream", lambda rank, device=None: rank.gpu.current),
+    (torch.accelerator, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
+    (torch.accelerator, "empty_cache reset_peak_memory_stats", _answer(None)),
+    (torch, "compile", _compile),
+    (torch.nn.Module, "compile", _replace_compile_of_module),
+    (dist, "get_default_backend_for_device", _own_default_backend),
+    (dist.distributed_c10d, "get_default_backend_for_device", _own_default_backend),
+]
+# What stays what it is, with other arguments, or with the rank's mode on.
+_CHANGED: list[Place] = [
+    (DataLoader, "__init__", _replace_init(_play_loader_here)),
+    (torch.autocast, "__init__", _replace_init(_cast_on_cpu)),
+    (torch, "load", _replace_load),
+    (torch.autograd, "_engine_run_backward", keeps_on),
+    (OpDispatcher, "_dispatch_fast_path_python_tail", keeps_on),
+    (OpDispatcher, "_dispatch_get_local_results_slow_path", keeps_on),
+    (OpDispatcher, "_propagate_op_sharding_dispatch_slow_path", keeps_on),
+]
+
+
+@functools.cache
+def places() -> list[Place]:
+    """What of torch is replaced in ranks that say "cuda"; these go after those of streams.py."""
+    answers = [
+        (owner, name, for_ranks(answer))
+        for owner, names, answer in _ANSWERS
+        for name in names.split()
+        if hasattr(owner, name)  # in this torch
+    ]
+    return [*answers, *_CHANGED]
