@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import os
 import types
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor._dispatch import OpDispatcher
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
+from torch.distributed.tensor import _dispatch as dtensor_dispatch
 from torch.utils.data import DataLoader
 
 from course_sim.gpu.placement import HOST, find_place, keeps_on, mark, name_place
@@ -38,7 +40,8 @@ def _count_gpus(rank: Rank, /) -> int:
 
 
 def _choose_gpu(rank: Rank, /, device: Any) -> None:
-    rank.gpu.index = find_place(device, rank) or 0
+    if (place := find_place(device, rank)) is not None:
+        rank.gpu.index = place
 
 
 @contextmanager
@@ -63,13 +66,30 @@ def _describe(rank: Rank, /, device: Any = None) -> Any:
     )
 
 
+def _seed_gpu(rank: Rank, /, seed: int) -> None:
+    rank.gpu.random = seed, 0
+
+
 def _get_generator_state(rank: Rank, /, device: Any = None) -> torch.Tensor:
-    """A rank has one generator, for the host and its GPU."""
-    return torch.default_generator.get_state()
+    """A seed and an offset, with which DTensor computes. All else draws from the rank's generator
+    for its host.
+    """
+    return torch.tensor(rank.gpu.random).view(torch.uint8)
 
 
 def _set_generator_state(rank: Rank, /, state: torch.Tensor, device: Any = None) -> None:
-    torch.default_generator.set_state(state)
+    seed, offset = state.view(torch.int64).tolist()
+    rank.gpu.random = seed, offset
+
+
+def _draw_by_place(rank: Rank, /, start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """A random operator on a shard of a DTensor: equal shards draw alike on all ranks."""
+    seed, offset = rank.gpu.random
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(zlib.crc32(repr((seed, offset + start)).encode()))
+        out = op(*args, **kwargs)
+    rank.gpu.random = seed, offset + end
+    return out
 
 
 def _compile(rank: Rank, /, model: Any = None, **how: Any) -> Any:
@@ -133,16 +153,28 @@ def _replace_load(original: Any) -> Any:
     return for_ranks(load)(original)
 
 
+def _replace_wrapper(original: Any) -> Any:
+    """A tensor that wraps others, as one that a collective will fill: it is where these are."""
+
+    def make(_: Rank, /, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+        real = "cpu" if device is not None and torch.device(device).type == "cuda" else device
+        return original(*args, device=real, **kwargs)
+
+    return for_ranks(make)(original)
+
+
 def _own_default_backend(rank: Rank, /, device: Any) -> str:
     return "gloo" if torch.device(device).type == "cpu" else "nccl"
 
 
 _Rows = list[tuple[Any, str, Callable[..., Any]]]
 _ANSWERS: _Rows = [
-    (torch.cuda, "is_available is_initialized is_bf16_supported", _answer(True)),
+    (torch.cuda, "is_available is_bf16_supported", _answer(True)),
+    (torch.cuda, "is_initialized", lambda rank: rank.gpu.in_use),
     (torch.cuda, "is_current_stream_capturing is_tf32_supported", _answer(False)),
     (torch.cuda, "_lazy_init init empty_cache ipc_collect reset_peak_memory_stats", _answer(None)),
-    (torch.cuda, "manual_seed manual_seed_all seed seed_all reset_max_memory", _answer(None)),
+    (torch.cuda, "manual_seed manual_seed_all", _seed_gpu),
+    (torch.cuda, "initial_seed", lambda rank: rank.gpu.random[0]),
     (torch.cuda, "reset_max_memory_allocated reset_accumulated_memory_stats", _answer(None)),
     (torch.cuda, "set_per_process_memory_fraction", _answer(None)),
     (torch.cuda, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
@@ -168,6 +200,9 @@ _ANSWERS: _Rows = [
     (torch.accelerator, "current_stream", lambda rank, device=None: rank.gpu.current),
     (torch.accelerator, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
     (torch.accelerator, "empty_cache reset_peak_memory_stats", _answer(None)),
+    (dtensor_dispatch, "run_dtensor_rng_op", _draw_by_place),
+    (fsdp_collectives, "record_grad_output_stream", _answer(None)),
+    (torch._C, "_get_accelerator", _answer(torch.device("cuda"))),
     (torch, "compile", _compile),
     (torch.nn.Module, "compile", _replace_compile_of_module),
     (dist, "get_default_backend_for_device", _own_default_backend),
@@ -178,10 +213,11 @@ _CHANGED: list[Place] = [
     (DataLoader, "__init__", _replace_init(_play_loader_here)),
     (torch.autocast, "__init__", _replace_init(_cast_on_cpu)),
     (torch, "load", _replace_load),
+    (torch.Tensor, "_make_wrapper_subclass", _replace_wrapper),
     (torch.autograd, "_engine_run_backward", keeps_on),
-    (OpDispatcher, "_dispatch_fast_path_python_tail", keeps_on),
-    (OpDispatcher, "_dispatch_get_local_results_slow_path", keeps_on),
-    (OpDispatcher, "_propagate_op_sharding_dispatch_slow_path", keeps_on),
+    (dtensor_dispatch.OpDispatcher, "_dispatch_fast_path_python_tail", keeps_on),
+    (dtensor_dispatch.OpDispatcher, "_dispatch_get_local_results_slow_path", keeps_on),
+    (dtensor_dispatch.OpDispatcher, "_propagate_op_sharding_dispatch_slow_path", keeps_on),
 ]
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from course_sim.isolation import compat
@@ -53,10 +54,12 @@ def place_of(tensor: Tensor) -> int | None:
     return getattr(_storage(tensor), "place", None)
 
 
-def mark(tensor: Tensor, place: int | None) -> None:
-    """Note where a tensor lies that has just been made, unless it shares another one's storage."""
+def mark(tensor: Tensor, place: int | None, again: bool = False) -> None:
+    """Note where a tensor lies that has just been made. What is known stays, unless ``again``: a
+    function that was told a place may have called others, for which it was the CPU.
+    """
     storage = _storage(tensor)
-    if None not in (storage, place) and not hasattr(storage, "place"):
+    if None not in (storage, place) and (again or not hasattr(storage, "place")):
         storage.place = place
 
 
@@ -79,6 +82,7 @@ def find_place(device: Any, rank: Rank) -> int | None:
     named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if named.type != "cuda":
         return HOST if named.type == "cpu" else None
+    rank.gpu.in_use = True
     index = rank.gpu.index if named.index is None else named.index
     if index >= (count := torch.cuda.device_count()):
         problem = f"there is no GPU {index}, as this machine has {count}"
@@ -127,11 +131,12 @@ class Placement(TorchFunctionMode):
         if len(places - {None}) > 1 and function.__name__ in _REFUSE_MIXED:
             _refuse_mixed(given)
         out = function(*args, **kwargs)
-        if target is None:
+        named = target is not None
+        if not named:
             target = max(places - {None}, default=None) if given else HOST
             target = None if target == HOST and None in places else target
         for tensor in _find_tensors((out,)):
-            mark(tensor, target)
+            mark(tensor, target, again=named)
         return out
 
 
@@ -186,9 +191,12 @@ def _settle(before: Tensor, after: Tensor, target: int | None) -> Tensor:
     """What became of a tensor that was to be in this place; None if it was to stay."""
     came_from = place_of(before)
     shared = _storage(before) is _storage(after)
-    if target is not None and target != came_from and shared and after.device.type == "cpu":
+    if target in (None, came_from):
+        mark(after, came_from, again=not shared)
+        return after
+    if shared and after.device.type == "cpu":
         after = after.clone()
-    mark(after, came_from if target is None else target)
+    mark(after, target, again=True)
     return after
 
 
@@ -230,6 +238,20 @@ def _stay(rank: Rank, function: Any, tensor: Tensor, *_: Any, **__: Any) -> Tens
     return tensor
 
 
+def _attend(rank: Rank, function: Any, query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Attention of DTensors, which torch can shard on GPUs only: each rank's own heads and rows."""
+    if not isinstance(query, DTensor):
+        out = function(query, *args, **kwargs)
+        mark(out, place_of(query))
+        return out
+    parts = [t.to_local() if isinstance(t, DTensor) else t for t in (query, *args)]
+    named = {k: t.to_local() if isinstance(t, DTensor) else t for k, t in kwargs.items()}
+    out = function(*parts, **named)
+    mark(out, place_of(query))
+    wrap = keeps_on(DTensor.from_local)
+    return wrap(out, query.device_mesh, query.placements, run_check=False)
+
+
 _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.to: _move,
     Tensor.cuda: _move_to_gpu,
@@ -243,4 +265,5 @@ _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.numpy: _give_to_numpy,
     Tensor.__array__: _give_to_numpy,
     Tensor.__repr__: _show,
+    torch.nn.functional.scaled_dot_product_attention: _attend,
 }

@@ -183,6 +183,8 @@ class Gpu:
         self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
         self.index = 0  # of the GPU that is the current one, among those of the machine
+        self.in_use = False  # whether the rank has named a GPU
+        self.random = 0, 0  # seed and offset of the GPU's generator
 
     def next_start(self, stream: Stream | None = None) -> float:
         """When a stream would begin what it is given now."""
