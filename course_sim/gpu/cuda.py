@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 import types
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,15 +20,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.tensor import _dispatch as dtensor_dispatch
+import torch.utils.checkpoint as checkpoint
 from torch.utils.data import DataLoader
 
 from course_sim.gpu.placement import HOST, find_place, keeps_on, mark, name_place
 from course_sim.isolation.private import Place, for_ranks
-from course_sim.rank import Rank
+from course_sim.rank import Rank, current
 
 MEMORY = 80 << 30  # bytes of a modelled GPU
 _CAPABILITY = (9, 0)  # an H100's
 _NAME = "modelled GPU"
+_BEGAN = time.time()
 _EAGER = "torch.compile is played eagerly here: the same values, not the same kernels\n"
 
 
@@ -37,6 +40,11 @@ def _answer(answer: Any) -> Callable[..., Any]:
 
 def _count_gpus(rank: Rank, /) -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def _tell_date(rank: Rank, /) -> float:
+    """Seconds since 1970: scripts name files by them."""
+    return _BEGAN + rank.scheduler.read_clock()
 
 
 def _choose_gpu(rank: Rank, /, device: Any) -> None:
@@ -163,12 +171,26 @@ def _replace_wrapper(original: Any) -> Any:
     return for_ranks(make)(original)
 
 
+def _compare_without_devices(fns: dict[str, Callable]) -> dict[str, Callable]:
+    """What activation checkpointing compares of a tensor and the one computed anew. The first is
+    looked at before anybody can have marked it.
+    """
+
+    def describe(x: torch.Tensor) -> dict[str, Any]:
+        said = fns["default"](x)
+        return said if current() is None else said | {"device": ""}
+
+    return {**fns, "default": describe}
+
+
 def _own_default_backend(rank: Rank, /, device: Any) -> str:
     return "gloo" if torch.device(device).type == "cpu" else "nccl"
 
 
 _Rows = list[tuple[Any, str, Callable[..., Any]]]
 _ANSWERS: _Rows = [
+    (time, "time", _tell_date),
+    (time, "time_ns", lambda rank: int(_tell_date(rank) * 1e9)),
     (torch.cuda, "is_available is_bf16_supported", _answer(True)),
     (torch.cuda, "is_initialized", lambda rank: rank.gpu.in_use),
     (torch.cuda, "is_current_stream_capturing is_tf32_supported", _answer(False)),
@@ -214,6 +236,8 @@ _CHANGED: list[Place] = [
     (torch.autocast, "__init__", _replace_init(_cast_on_cpu)),
     (torch, "load", _replace_load),
     (torch.Tensor, "_make_wrapper_subclass", _replace_wrapper),
+    (torch.Tensor, "record_stream", for_ranks(_answer(None))),
+    (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
     (torch.autograd, "_engine_run_backward", keeps_on),
     (dtensor_dispatch.OpDispatcher, "_dispatch_fast_path_python_tail", keeps_on),
     (dtensor_dispatch.OpDispatcher, "_dispatch_get_local_results_slow_path", keeps_on),

@@ -141,6 +141,10 @@ class NcclGroup(SimulatedGroup):
             gpu.give(name, calls)
         return Batch([call.work for call in calls])
 
+    def blocks(self, *tensors: torch.Tensor) -> Tensors:
+        """NCCL counts elements, whatever the tensor's shape."""
+        return super().blocks(*(x.view(-1) if x.shape[0] % self._size else x for x in tensors))
+
     def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
         return self._make_in_order([tensor], super()._send, tensor, *more)
 

@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from course_sim.gpu.kernels import ONLY_ON_GPUS, attend
 from course_sim.isolation import compat
 from course_sim.rank import Rank, current
 
@@ -128,9 +129,9 @@ class Placement(TorchFunctionMode):
         kwargs.pop("pin_memory", None)
         given = list(_find_tensors((*args, *kwargs.values())))
         places = {place_of(tensor) for tensor in given}
-        if len(places - {None}) > 1 and function.__name__ in _REFUSE_MIXED:
+        if len(places - {None}) > 1 and getattr(function, "__name__", "") in _REFUSE_MIXED:
             _refuse_mixed(given)
-        out = function(*args, **kwargs)
+        out = ONLY_ON_GPUS.get(function, function)(*args, **kwargs)
         named = target is not None
         if not named:
             target = max(places - {None}, default=None) if given else HOST
@@ -239,17 +240,11 @@ def _stay(rank: Rank, function: Any, tensor: Tensor, *_: Any, **__: Any) -> Tens
 
 
 def _attend(rank: Rank, function: Any, query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Attention of DTensors, which torch can shard on GPUs only: each rank's own heads and rows."""
-    if not isinstance(query, DTensor):
-        out = function(query, *args, **kwargs)
-        mark(out, place_of(query))
-        return out
-    parts = [t.to_local() if isinstance(t, DTensor) else t for t in (query, *args)]
-    named = {k: t.to_local() if isinstance(t, DTensor) else t for k, t in kwargs.items()}
-    out = function(*parts, **named)
+    if isinstance(query, DTensor):
+        return attend(function, keeps_on(DTensor.from_local), query, *args, **kwargs)
+    out = function(query, *args, **kwargs)
     mark(out, place_of(query))
-    wrap = keeps_on(DTensor.from_local)
-    return wrap(out, query.device_mesh, query.placements, run_check=False)
+    return out
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
@@ -257,7 +252,6 @@ _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.cuda: _move_to_gpu,
     Tensor.cpu: _move_to_host,
     Tensor.pin_memory: _stay,
-    Tensor.record_stream: _stay,
     Tensor.device.__get__: _say_device,  # type: ignore[attr-defined]
     Tensor.is_cuda.__get__: _is_cuda,  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: _is_cpu,  # type: ignore[attr-defined]
