@@ -14,7 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from traceback import walk_stack
@@ -38,8 +38,7 @@ from course_sim.ends import poison
 from course_sim.ends.poison import Buffers
 from course_sim.ends.simulated_group import SimulatedGroup
 from course_sim.exchange.groups import Groups
-from course_sim.gpu import cuda, nccl, streams
-from course_sim.gpu.placement import Placement
+from course_sim.gpu import nccl, streams
 from course_sim.isolation import compat
 from course_sim.isolation.modules import is_imported, users_modules
 from course_sim.isolation.packages import asked_early
@@ -200,6 +199,7 @@ class Execution:
     ) -> None:
         self.program = program
         self.run_ahead = run_ahead
+        self._mode: Callable[[Rank], AbstractContextManager] = nullcontext  # of a rank's function
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
@@ -222,7 +222,9 @@ class Execution:
             places = streams.places() if program.backend == "nccl" else []
             here = program.network.gpus_per_node or 0
             if program.cuda:
-                places += cuda.places()
+                from course_sim.gpu import cuda, placement  # which import much of torch
+
+                self._mode, places = placement.Placement, places + cuda.places()
             self.privacy = Privacy(
                 self.scheduler, program.modules, places, here if program.cuda else 0
             )
@@ -271,7 +273,7 @@ class Execution:
             compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            with Placement(rank) if self.program.cuda else nullcontext():
+            with self._mode(rank):
                 result = function(*args)
             # as it comes back from a process
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)

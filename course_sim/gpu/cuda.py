@@ -1,8 +1,8 @@
 """What ranks answer when a script asks for CUDA: simulate(…, backend="nccl", cuda=True).
 
 Each row of ``_ANSWERS`` is one thing that scripts ask, and what a rank does then. Where tensors lie
-is in placement.py, streams and events are in streams.py. What cannot be played is refused in a line
-that names it.
+is in tensor_place.py and placement.py, streams and events are in streams.py. What cannot be played
+is refused in a line that names it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint as checkpoint
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.tensor import _dispatch as dtensor_dispatch
-import torch.utils.checkpoint as checkpoint
 from torch.utils.data import DataLoader
 
-from course_sim.gpu.placement import HOST, find_place, keeps_on, mark, name_place
+from course_sim.gpu.placement import keeps_on
+from course_sim.gpu.tensor_place import find_place, name_place
 from course_sim.isolation.private import Place, for_ranks
 from course_sim.rank import Rank, current
 
@@ -143,7 +144,7 @@ def _cast_on_cpu(args: list, kwargs: dict) -> None:
 
 
 def _replace_load(original: Any) -> Any:
-    """``torch.load``: ``map_location`` may name GPUs."""
+    """``torch.load``: what was saved on a GPU comes back there, if ``map_location`` is silent."""
 
     def load(rank: Rank, /, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
         if callable(map_location):
@@ -151,14 +152,36 @@ def _replace_load(original: Any) -> Any:
 
         def put(storage: Any, saved_on: str) -> Any:
             to = map_location.get(saved_on) if isinstance(map_location, dict) else map_location
-            place = find_place(to, rank)
-            if place is not None:
-                storage.place = place
+            storage.place = find_place(to or saved_on, rank)
             return storage
 
         return original(*args, map_location=put, **kwargs)
 
     return for_ranks(load)(original)
+
+
+def _replace_tag(original: Any) -> Any:
+    """What torch.save notes of where a tensor was."""
+
+    def tag(rank: Rank, /, storage: Any) -> str:
+        place = getattr(storage, "place", None)
+        return original(storage) if place is None else str(name_place(place))
+
+    return for_ranks(tag)(original)
+
+
+def _replace_generator(original: Any) -> Any:
+    """torch.Generator, which may be one of a GPU."""
+
+    class Generator(original):
+        def __new__(cls, device: Any = "cpu") -> Any:
+            made = original.__new__(cls)
+            made.device = torch.device(device)
+            return made
+
+        device = torch.device("cpu")
+
+    return for_ranks(lambda rank, device="cpu": Generator(device))(original)
 
 
 def _replace_wrapper(original: Any) -> Any:
@@ -235,6 +258,8 @@ _CHANGED: list[Place] = [
     (DataLoader, "__init__", _replace_init(_play_loader_here)),
     (torch.autocast, "__init__", _replace_init(_cast_on_cpu)),
     (torch, "load", _replace_load),
+    (torch, "Generator", _replace_generator),
+    (torch.serialization, "location_tag", _replace_tag),
     (torch.Tensor, "_make_wrapper_subclass", _replace_wrapper),
     (torch.Tensor, "record_stream", for_ranks(_answer(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),

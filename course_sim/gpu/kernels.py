@@ -1,4 +1,4 @@
-"""What torch computes on GPUs only, computed on the CPU: of SyncBatchNorm, and of sharded attention.
+"""What torch computes on GPUs only, computed on the CPU: SyncBatchNorm and sharded attention.
 
 Each function takes what torch's of the same name takes; placement.py calls it in its place.
 """
@@ -85,14 +85,20 @@ def batch_norm_backward_elemt(
 ) -> Tensor:
     """The gradient of x, from sums over all ranks."""
     count = counts.sum()
-    centred = (x.float() - _per_channel(mean, x)) * _per_channel(inverse.square() * with_x / count, x)
+    centred = (x.float() - _per_channel(mean, x)) * _per_channel(
+        inverse.square() * with_x / count, x
+    )
     scale = inverse if weight is None else inverse * weight
     dx = (grad.float() - _per_channel(total / count, x) - centred) * _per_channel(scale, x)
     return dx.to(x.dtype)
 
 
 def attend(
-    attention: Callable[..., Tensor], wrap: Callable[..., Tensor], q: DTensor, *args: Any, **how: Any
+    attention: Callable[..., Tensor],
+    wrap: Callable[..., Tensor],
+    q: DTensor,
+    *args: Any,
+    **how: Any,
 ) -> Tensor:
     """Attention of DTensors, which torch shards on GPUs only: each rank's own heads and rows."""
     parts = [t.to_local() if isinstance(t, DTensor) else t for t in (q, *args)]

@@ -28,8 +28,8 @@ from course_sim.ends.simulated_group import SimulatedGroup
 from course_sim.exchange.combine import Tensors
 from course_sim.exchange.groups import Groups
 from course_sim.exchange.mail import Key, Mail, Message, Send
-from course_sim.gpu.placement import HOST, place_of
 from course_sim.gpu.streams import Gpu, Lane
+from course_sim.gpu.tensor_place import HOST, place_of
 from course_sim.rank import Call, Rank
 from course_sim.scheduler import Scheduler
 
@@ -163,7 +163,6 @@ class NcclGroup(SimulatedGroup):
         work = make(*args, **more)
         work.call.work = work
         return work
-
 
     def _refuse_places(self, tensors: Tensors) -> None:
         """Raise if a tensor is not on a GPU, or on one that another rank of this machine uses."""

@@ -1,17 +1,10 @@
-"""Where each tensor lies, in ranks that say "cuda": in the host's memory, or on one of its GPUs.
-
-All values lie on the CPU. What a script sees is kept beside them, as the attribute ``place`` of the
-tensor's storage: the number of a GPU, or HOST. Views, ``.data`` and parameters share a storage, and
-so they share its place; nothing has to be carried from one tensor to the next.
+"""The mode that lets a script say "cuda": it marks where tensors lie, and refuses what torch would.
 
     x = torch.ones(3, device="cuda")     made on the CPU, its storage marked 0
     x.device                             cuda:0
     model(torch.ones(3))                 RuntimeError: Expected all tensors to be on the same device
 
-Note [What nobody has marked]. Only calls from Python are seen. What C++ makes by itself, as a
-gradient or a bucket of DDP, has no mark, and counts as being wherever it is needed. So nothing is
-refused that would run on a GPU; a wrong tensor may be seen one call later than torch sees it.
-tests/simulated/test_cuda.py has what is told and what has to pass.
+tensor_place.py says what a mark is, and what it means to have none.
 
 Note [Inside of a function of torch's]. A mode is off while torch runs the function that it was
 asked about. Backward hooks and DTensor call Python again from in there and say "cuda" too, so
@@ -30,69 +23,29 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
 from course_sim.gpu.kernels import ONLY_ON_GPUS, attend
+from course_sim.gpu.tensor_place import (
+    CPU,
+    HOST,
+    find_place,
+    mark,
+    name_place,
+    place_of,
+    storage_of,
+)
 from course_sim.isolation import compat
 from course_sim.rank import Rank, current
 
-HOST = -1
-_CPU = torch.device("cpu")
-_PLAIN = {Tensor, torch.nn.Parameter}
-_MIXED = (
-    "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
-)
+_MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
 # Functions of which torch refuses tensors from two places, unless one is a single number.
-_REFUSE_MIXED = set(
-    "linear bilinear matmul mm bmm addmm baddbmm einsum dot mv conv1d conv2d conv3d embedding "
-    "add sub mul div add_ sub_ mul_ div_ __matmul__ __add__ __sub__ __mul__ __truediv__ __iadd__ "
-    "__isub__ __imul__ __radd__ __rmul__ cat stack where lerp lerp_ addcmul addcdiv layer_norm "
-    "batch_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss binary_cross_entropy "
-    "binary_cross_entropy_with_logits kl_div scaled_dot_product_attention eq ne lt gt __eq__ "
-    "gather index_select masked_fill".split()
-)
-
-
-def place_of(tensor: Tensor) -> int | None:
-    """The number of the tensor's GPU, HOST, or None if nobody knows."""
-    return getattr(_storage(tensor), "place", None)
-
-
-def mark(tensor: Tensor, place: int | None, again: bool = False) -> None:
-    """Note where a tensor lies that has just been made. What is known stays, unless ``again``: a
-    function that was told a place may have called others, for which it was the CPU.
-    """
-    storage = _storage(tensor)
-    if None not in (storage, place) and (again or not hasattr(storage, "place")):
-        storage.place = place
-
-
-def _storage(tensor: Any) -> Any:
-    """The storage that holds the tensor's values; None if it has none of its own."""
-    if type(tensor) not in _PLAIN:
-        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # a sparse tensor
-        return None
-
-
-def find_place(device: Any, rank: Rank) -> int | None:
-    """The place that a script names: "cuda", "cuda:1", 1, "cpu", a torch.device. None for others,
-    as "meta". Raises as CUDA does if this machine has no such GPU.
-    """
-    if device is None:
-        return None
-    named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if named.type != "cuda":
-        return HOST if named.type == "cpu" else None
-    rank.gpu.in_use = True
-    index = rank.gpu.index if named.index is None else named.index
-    if index >= (count := torch.cuda.device_count()):
-        problem = f"there is no GPU {index}, as this machine has {count}"
-        raise torch.AcceleratorError(f"CUDA error: invalid device ordinal: {problem}")
-    return index
-
-
-def name_place(place: int) -> torch.device:
-    return _CPU if place == HOST else torch.device("cuda", place)
+_OPERATORS = {
+    "linear bilinear matmul mm bmm addmm baddbmm einsum dot mv conv1d conv2d conv3d embedding",
+    "add sub mul div add_ sub_ mul_ div_ __matmul__ __add__ __sub__ __mul__ __truediv__ __iadd__",
+    "__isub__ __imul__ __radd__ __rmul__ cat stack where lerp lerp_ addcmul addcdiv layer_norm",
+    "batch_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss binary_cross_entropy",
+    "binary_cross_entropy_with_logits kl_div scaled_dot_product_attention eq ne lt gt __eq__",
+    "gather index_select masked_fill",
+}
+_REFUSE_MIXED = {name for names in _OPERATORS for name in names.split()}
 
 
 def keeps_on(original: Any) -> Any:
@@ -127,15 +80,14 @@ class Placement(TorchFunctionMode):
         if function is not torch.device and "device" in kwargs:
             target, kwargs["device"] = _take_device(kwargs["device"], self._rank)
         kwargs.pop("pin_memory", None)
+        _refuse_generator(kwargs.get("generator"), target)
         given = list(_find_tensors((*args, *kwargs.values())))
-        places = {place_of(tensor) for tensor in given}
-        if len(places - {None}) > 1 and getattr(function, "__name__", "") in _REFUSE_MIXED:
+        if getattr(function, "__name__", "") in _REFUSE_MIXED:
             _refuse_mixed(given)
         out = ONLY_ON_GPUS.get(function, function)(*args, **kwargs)
         named = target is not None
         if not named:
-            target = max(places - {None}, default=None) if given else HOST
-            target = None if target == HOST and None in places else target
+            target = _place_of_result(given)
         for tensor in _find_tensors((out,)):
             mark(tensor, target, again=named)
         return out
@@ -150,10 +102,28 @@ def _find_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from (item for item in value if isinstance(item, Tensor))
 
 
+def _place_of_result(given: Sequence[Tensor]) -> int | None:
+    """Where something lies that was made of these: on their GPU, if one of them is on one."""
+    places = {place_of(tensor) for tensor in given}
+    best = max((place for place in places if place is not None), default=None)
+    if not given:
+        return HOST
+    return None if best == HOST and None in places else best
+
+
 def _take_device(device: Any, rank: Rank) -> tuple[int | None, Any]:
     """The place that is asked for, and the device on which the tensor really is made."""
     place = find_place(device, rank)
-    return place, device if place is None else _CPU
+    return place, device if place is None else CPU
+
+
+def _refuse_generator(generator: Any, target: int | None) -> None:
+    """Raise as torch does for a generator of the host that is to draw on a GPU, and the reverse."""
+    if generator is None or target is None:
+        return
+    draws, wanted = generator.device.type, name_place(target).type
+    if draws != wanted:
+        raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{draws}'")
 
 
 def _refuse_mixed(given: Sequence[Tensor]) -> None:
@@ -191,7 +161,7 @@ def _move_to_host(rank: Rank, function: Any, tensor: Tensor, **how: Any) -> Tens
 def _settle(before: Tensor, after: Tensor, target: int | None) -> Tensor:
     """What became of a tensor that was to be in this place; None if it was to stay."""
     came_from = place_of(before)
-    shared = _storage(before) is _storage(after)
+    shared = storage_of(before) is storage_of(after)
     if target in (None, came_from):
         mark(after, came_from, again=not shared)
         return after
@@ -222,7 +192,7 @@ def _get_device(rank: Rank, function: Any, tensor: Tensor) -> int:
 def _give_to_numpy(rank: Rank, function: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     if _is_cuda(rank, function, tensor):
         raise TypeError(
-            f"can't convert {_say_device(rank, Tensor.device.__get__, tensor)} device type tensor "
+            f"can't convert {name_place(place_of(tensor) or 0)} device type tensor "
             "to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
         )
     return function(tensor, *args, **kwargs)
@@ -247,14 +217,18 @@ def _attend(rank: Rank, function: Any, query: Tensor, *args: Any, **kwargs: Any)
     return out
 
 
+def _getter(name: str) -> Any:
+    return getattr(Tensor, name).__get__
+
+
 _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.to: _move,
     Tensor.cuda: _move_to_gpu,
     Tensor.cpu: _move_to_host,
     Tensor.pin_memory: _stay,
-    Tensor.device.__get__: _say_device,  # type: ignore[attr-defined]
-    Tensor.is_cuda.__get__: _is_cuda,  # type: ignore[attr-defined]
-    Tensor.is_cpu.__get__: _is_cpu,  # type: ignore[attr-defined]
+    _getter("device"): _say_device,
+    _getter("is_cuda"): _is_cuda,
+    _getter("is_cpu"): _is_cpu,
     Tensor.get_device: _get_device,
     Tensor.numpy: _give_to_numpy,
     Tensor.__array__: _give_to_numpy,

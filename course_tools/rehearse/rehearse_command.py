@@ -1,4 +1,4 @@
-"""Plays a script for torchrun, CUDA and NCCL, unchanged, on GPUs that are modelled on this machine."""
+"""Plays a script for torchrun, CUDA and NCCL, unchanged, on GPUs that are modelled."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from course_lib.errors import Blocked, CourseError, Mismatch
 from course_lib.trace import Run
 from course_tools.watch.script import run_as_main
 
-_USAGE = """python -m course_lib.rehearse [--nodes N --gpus N | --ranks N] [OPTIONS] SCRIPT.py ARGUMENTS…
-       python -m course_lib.rehearse [OPTIONS] -m MODULE ARGUMENTS…"""
+_NETWORKS = "ethernet_100g", "ethernet_10g", "infiniband_ndr", "nvlink4", "pcie5"
+_USAGE = """python -m course_lib.rehearse [--ranks N | --nodes N --gpus N] [OPTIONS] SCRIPT.py …
+       python -m course_lib.rehearse [OPTIONS] -m MODULE …"""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -60,8 +61,8 @@ def main(argv: Sequence[str]) -> int:
     told = f"{run.world_size} ranks made {calls:,} calls, and nothing went wrong."
     if not calls:
         told = (
-            f"{run.world_size} ranks ran to their end and called nothing of torch.distributed: each "
-            "did the whole work alone. Does the script call init_process_group?"
+            f"{run.world_size} ranks called nothing of torch.distributed: each did the whole work "
+            "alone. Does the script call init_process_group?"
         )
     _say(options, "Right" if calls else "Alone", told)
     return 0
@@ -71,10 +72,13 @@ def _find_problem(options: argparse.Namespace) -> str:
     """What is wrong with the command line or with the script, in a line; "" if nothing is."""
     if not options.words:
         return f"name the script to play\nusage: {_USAGE}"
-    if options.ranks and (options.gpus or options.nodes > 1):
+    if options.ranks is not None and (options.gpus or options.nodes > 1):
         return "give --ranks, or --nodes and --gpus, but not both"
-    if min(options.ranks or 1, options.gpus or 1, options.nodes) < 1:
+    asked = (options.ranks, options.gpus, options.nodes)
+    if any(count is not None and count < 1 for count in asked):
         return "a cluster has at least one machine, and a machine one GPU"
+    if options.network not in _NETWORKS:
+        return f"--network {options.network}: choose one of {', '.join(_NETWORKS)}"
     name = options.words[0]
     if options.is_module:
         return "" if _find_module(name) else f"there is no module {name}"
