@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,16 @@ def test_bad_input_is_one_line_at_once(tmp_path: Path, monkeypatch, capsys, word
     write(tmp_path, "pass", "right.py")
     assert main(words) == 2
     assert said in capsys.readouterr().err.splitlines()[0]
+
+
+def test_the_page_shows_what_is_said(tmp_path: Path, monkeypatch, capsys):
+    page = (ROOT / "docs" / "rehearse.md").read_text()
+    source, said = (re.search(rf"```{kind}\n(.*?)```", page, re.S) for kind in ("python", "text"))
+    assert source and said
+    (tmp_path / "ring.py").write_text(source[1])
+    monkeypatch.chdir(tmp_path)
+    assert main(["--ranks", "2", "ring.py"]) == 1
+    assert capsys.readouterr().err.strip() == said[1].partition("\n")[2].strip()
 
 
 def test_more_ranks_than_there_is_memory_for_are_told(tmp_path: Path, capsys):
