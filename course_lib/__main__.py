@@ -54,6 +54,12 @@ def run_watch(words: Sequence[str]) -> int:
     return main(words)
 
 
+def run_rehearse(words: Sequence[str]) -> int:
+    from course_tools.rehearse.rehearse_command import main
+
+    return main(words)
+
+
 def run_build(args: argparse.Namespace) -> int:
     from course_staff.manifest import main  # builds the lessons, and then what they are worth
 
@@ -72,6 +78,7 @@ def run_release(args: argparse.Namespace) -> int:
     return main(args)
 
 
+SCRIPTS = {"watch": run_watch, "rehearse": run_rehearse}  # what follows may be a script's own
 FOR_STAFF = ("build", "grade", "release")
 
 
@@ -98,6 +105,9 @@ def parser() -> argparse.ArgumentParser:
 
     job = "torchrun … -m course_lib.watch train.py"
     command("watch", run_watch, f"says what goes wrong in a torchrun job: {job}")
+
+    script = "python -m course_lib.rehearse --ranks 8 train.py"
+    command("rehearse", run_rehearse, f"plays a script for GPUs on modelled ones: {script}")
 
     check = command("check", run_check, "check one exercise in a file or a notebook")
     check.add_argument("exercise", metavar="EXERCISE", help="the exercise's name, as my_share")
@@ -155,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
-        if words[:1] == ["watch"]:  # what follows may be a script's own
-            return run_watch(words[1:])
+        if words and words[0] in SCRIPTS:
+            return SCRIPTS[words[0]](words[1:])
         args = parser().parse_args(words)
         if args.command != "doctor" and (problem := old_python()):
             print(problem, file=sys.stderr)

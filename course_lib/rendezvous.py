@@ -21,16 +21,21 @@ CREATE_STORE = (importlib.import_module("torch.distributed.rendezvous"), "_creat
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # says that a store is hosted at MASTER_PORT
 
 
-def torchrun_names(rank: int, world_size: int) -> dict[str, str]:
-    """What torchrun tells a rank on a machine that holds them all."""
-    ranks = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank))
-    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(world_size))
-    return ranks | sizes | _ONE_MACHINE
+def torchrun_names(rank: int, world_size: int, here: int = 0) -> dict[str, str]:
+    """What torchrun tells a rank on a machine that holds ``here`` of them, or all."""
+    here = here or world_size
+    ranks = dict.fromkeys(("RANK", "ROLE_RANK"), str(rank))
+    sizes = dict.fromkeys(("WORLD_SIZE", "ROLE_WORLD_SIZE"), str(world_size))
+    machine = {
+        "LOCAL_RANK": str(rank % here),
+        "LOCAL_WORLD_SIZE": str(here),
+        "GROUP_RANK": str(rank // here),
+        "GROUP_WORLD_SIZE": str(-(-world_size // here)),
+    }
+    return _ALWAYS | ranks | sizes | machine
 
 
-_ONE_MACHINE = {
-    "GROUP_RANK": "0",
-    "GROUP_WORLD_SIZE": "1",
+_ALWAYS = {
     "ROLE_NAME": "default",
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",

@@ -28,6 +28,7 @@ def simulate(
     limit: float = 60.0,
     backend: str = "gloo",
     init: bool = True,
+    cuda: bool = False,
 ) -> Run:
     """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
 
@@ -50,6 +51,8 @@ def simulate(
             rank; tensors stay on the CPU, as ``device()`` says.
         init: False leaves ``dist.init_process_group`` to ``fn``; the ranks are started with what
             torchrun would set.
+        cuda: True lets ``fn`` say "cuda": what it asks of CUDA is answered, and each tensor knows
+            whether it lies on its rank's modelled GPU. Needs ``backend="nccl"``.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
@@ -66,4 +69,5 @@ def simulate(
 
     from course_sim import engine
 
-    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend, init)
+    how = network, buffered, seed, limit, backend, init, cuda
+    return engine.simulate(fn, args, world_size, *how)

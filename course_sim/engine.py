@@ -14,7 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from traceback import walk_stack
@@ -71,6 +71,7 @@ class Program:
     limit: float
     backend: str
     init: bool
+    cuda: bool
 
     def __post_init__(self) -> None:
         n, limit = self.world_size, self.limit
@@ -89,6 +90,8 @@ class Program:
             raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
         if self.backend not in [*_RULES]:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
+        if self.cuda and self.backend != "nccl":
+            raise CourseError("cuda=True: GPUs are modelled with backend='nccl' only")
         try:
             Fabric(self.network, n, self.seed)
         except ValueError as error:
@@ -196,6 +199,7 @@ class Execution:
     ) -> None:
         self.program = program
         self.run_ahead = run_ahead
+        self._mode: Callable[[Rank], AbstractContextManager] = nullcontext  # of a rank's function
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
@@ -207,6 +211,7 @@ class Execution:
         for rank in self.ranks:
             rank.groups = self.groups
             rank.make_end = partial(end, self.groups, rank)
+            rank.says_cuda = program.cuda
             flipped = flip[1] if rank.number == flip[0] else 0
             rank.buffers = Buffers(poison.MOST // n, side, flipped)
 
@@ -214,8 +219,15 @@ class Execution:
         """Let all ranks run to their end, and find out what came of it."""
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
-            places = streams.places() if program.backend == "nccl" else ()
-            self.privacy = Privacy(self.scheduler, program.modules, places)
+            places = streams.places() if program.backend == "nccl" else []
+            here = program.network.gpus_per_node or 0
+            if program.cuda:
+                from course_sim.gpu import cuda, placement  # which import much of torch
+
+                self._mode, places = placement.Placement, places + cuda.places()
+            self.privacy = Privacy(
+                self.scheduler, program.modules, places, here if program.cuda else 0
+            )
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.scheduler.run(self, program.limit)
@@ -261,7 +273,8 @@ class Execution:
             compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            result = function(*args)
+            with self._mode(rank):
+                result = function(*args)
             # as it comes back from a process
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:

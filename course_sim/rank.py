@@ -34,6 +34,7 @@ class Rank(context.Context):
     buffers: Buffers  # the rank's own, which calls have yet to fill
     gpu: Gpu  # its streams, where it has a modelled GPU
     has_gpu = False
+    says_cuda = False  # whether its tensors may lie on that GPU: see gpu/placement.py
 
     def __init__(self, scheduler: Scheduler, number: int) -> None:
         self.scheduler = scheduler

@@ -52,15 +52,16 @@ INSIDE = {
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "course_lib": 4510,
-    "course_sim": 3230,
+    "course_lib": 4530,
+    "course_sim": 3800,
     "course_check": 2250,
-    "course_tools": 2070,
+    "course_tools": 2200,
     "course_exercises, shared": 1290,
     "course_staff": 3150,
 }
 MOST_OF_AN_EXERCISE = 102  # lines of its lesson, hints included, on average; 100 are aimed at
 MOST_OF_A_MODULE = 300
+DOORS = (["watch"], ["rehearse"])  # of course_lib: what people type
 
 PUBLIC = """
     CheckFailed CourseError Deadlock Event Hang Hazard Mismatch Network RankDied RankFailed Run
@@ -87,7 +88,7 @@ def room_of(module: str) -> str:
         return inside[0]
     if package != "course_lib":
         return package
-    return "facade" if not inside else "door" if inside == ["watch"] else "words"
+    return "facade" if not inside else "door" if inside in DOORS else "words"
 
 
 def imported(source: str, modules: set[str]) -> Iterator[str]:

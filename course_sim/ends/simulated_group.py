@@ -78,7 +78,7 @@ class SimulatedGroup(_ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device("cuda" if self._rank.says_cuda else "cpu")]
 
     def _get_backend(self, device: Any = None) -> SimulatedGroup:
         return self

@@ -18,6 +18,7 @@ from itertools import combinations
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from course_lib.collectives import MAKE_GROUPS  # ranks meet in the store, not on their GPUs
 from course_lib.diagnosis import deadlock, lines, mismatch
@@ -28,6 +29,7 @@ from course_sim.exchange.combine import Tensors
 from course_sim.exchange.groups import Groups
 from course_sim.exchange.mail import Key, Mail, Message, Send
 from course_sim.gpu.streams import Gpu, Lane
+from course_sim.gpu.tensor_place import HOST, place_of
 from course_sim.rank import Call, Rank
 from course_sim.scheduler import Scheduler
 
@@ -50,6 +52,7 @@ class NcclScheduler(Scheduler):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.owners: dict[tuple[int, int | None], int] = {}  # by machine and GPU: who uses it
         for rank in self.ranks:
             rank.gpu = Gpu(rank)
             rank.has_gpu = True
@@ -138,6 +141,10 @@ class NcclGroup(SimulatedGroup):
             gpu.give(name, calls)
         return Batch([call.work for call in calls])
 
+    def blocks(self, *tensors: torch.Tensor) -> Tensors:
+        """NCCL counts elements, whatever the tensor's shape."""
+        return super().blocks(*(x.view(-1) if x.shape[0] % self._size else x for x in tensors))
+
     def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
         return self._make_in_order([tensor], super()._send, tensor, *more)
 
@@ -149,11 +156,28 @@ class NcclGroup(SimulatedGroup):
 
     def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """A call after those before it; its lane knows the Work, and so its memory."""
+        if self._rank.says_cuda:
+            self._refuse_places(tensors)
         if lane := self._rank.gpu.lanes.get(self._channel.name):
             lane.finish_before(tensors)
         work = make(*args, **more)
         work.call.work = work
         return work
+
+    def _refuse_places(self, tensors: Tensors) -> None:
+        """Raise if a tensor is not on a GPU, or on one that another rank of this machine uses."""
+        for place in {place_of(tensor) for tensor in tensors} - {None}:
+            if place == HOST:
+                raise RuntimeError("No backend type associated with device type cpu")
+            rank, here = self._rank, torch.cuda.device_count()
+            machine = rank.number // here
+            owner = rank.scheduler.owners.setdefault((machine, place), rank.number)
+            if owner != rank.number:
+                raise dist.DistBackendError(
+                    f"NCCL error, invalid usage: Duplicate GPU detected: rank {rank.number} and "
+                    f"rank {owner} both on CUDA device {place}. Call "
+                    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first.'
+                )
 
 
 class Batch(torch.distributed.Work):

@@ -65,6 +65,10 @@ class Stream(Moment):
         event.record(self)
         return event
 
+    def is_capturing(self) -> bool:
+        """No CUDA graph is modelled."""
+        return False
+
     def wait_until(self, at: float) -> None:
         """What comes next on this stream waits; the host does not."""
         self.at = max(self.at, at)
@@ -178,6 +182,9 @@ class Gpu:
         self.streams = [self.compute]
         self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
+        self.index = 0  # of the GPU that is the current one, among those of the machine
+        self.in_use = False  # whether the rank has named a GPU
+        self.random = 0, 0  # seed and offset of the GPU's generator
 
     def next_start(self, stream: Stream | None = None) -> float:
         """When a stream would begin what it is given now."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from traceback import walk_stack
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle.cloudpickle as by_value
@@ -113,7 +114,8 @@ def add_group(group: Any, ranks: dict[int, int]) -> None:
     world.pg_map[group] = (group.backend, group.get_group_store())
     world.pg_names[group] = name
     world.pg_group_ranks[group] = ranks
-    world.pg_backend_config[group] = f"cpu:{group.backend}"
+    config = {device.type: group.backend for device in group._device_types}
+    world.pg_backend_config[group] = ",".join(f"{kind}:{name}" for kind, name in config.items())
     world.pg_to_tag[group] = f"ptd:{name}"
     world.tags_to_pg.setdefault("", []).append(group)
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)
@@ -222,6 +224,11 @@ def _folder() -> list[str]:
         return []
 
 
+def _dtensor_random() -> Any:
+    """The module, if a program has imported it; if not, something without its settings."""
+    return sys.modules.get("torch.distributed.tensor._random", SimpleNamespace())
+
+
 # What is one for the whole process, where a rank expects it to be its own: what sets it, and what
 # to call that with for what there is now. Whether gradients are kept, inference, autocast, modes
 # and the default device are each thread's.
@@ -246,6 +253,11 @@ _SETTINGS: list[tuple[Callable[..., Any], Callable[[], list[Any]]]] = [
     (
         lambda module: setattr(DistributedDataParallel, "_active_ddp_module", module),
         lambda: [DistributedDataParallel._active_ddp_module],
+    ),
+    # What keeps random numbers of DTensors alike: the first that a rank draws makes it.
+    (
+        lambda tracker: setattr(_dtensor_random(), "_rng_tracker", tracker),
+        lambda: [getattr(_dtensor_random(), "_rng_tracker", None)],
     ),
 ]
 

@@ -66,9 +66,15 @@ class Privacy:
     """Swaps what is private when the baton changes hands, and puts everything back at the end."""
 
     def __init__(
-        self, scheduler: Scheduler, modules: dict[str, Any], more: Sequence[Place] = ()
+        self,
+        scheduler: Scheduler,
+        modules: dict[str, Any],
+        more: Sequence[Place] = (),
+        here: int = 0,
     ) -> None:
-        """``modules``: the user's own, which each rank imports for itself."""
+        """``modules``: the user's own, which each rank imports for itself. ``here``: how many ranks
+        a machine holds, if not all.
+        """
         self._ranks, self._places = scheduler.ranks, [*_places(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
@@ -78,7 +84,7 @@ class Privacy:
         self._caller.settings = settings = compat.settings()
         for rank in self._ranks:
             rank.settings, rank.modules = settings, dict(self.modules.main)
-            names = rendezvous.torchrun_names(rank.number, len(self._ranks)).items()
+            names = rendezvous.torchrun_names(rank.number, len(self._ranks), here).items()
             rank.environ = Environ(self._caller.environ)
             for name, value in names:
                 rank.environ[os.environ.encodekey(name)] = os.environ.encodevalue(value)

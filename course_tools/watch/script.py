@@ -21,21 +21,26 @@ def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:
 
     ``failed`` is called with an exception before anything else sees it.
     """
-    global _ours
-    _ours = sys.modules["__main__"]
-    sys.modules["__main__"] = main = types.ModuleType("__main__")
-    main.__dict__["__builtins__"] = sys.modules["builtins"]
-    sys.argv = list(words)
     try:
-        if is_module:
-            runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]
-        else:
-            _run_file(words[0], main)
+        run_as_main(words, is_module)
     except BaseException as error:
         failed(error)
         if not isinstance(error, SystemExit):
             _print_traceback(error)
         raise
+
+
+def run_as_main(words: Sequence[str], is_module: bool) -> None:
+    """Run a file or a module as ``__main__``, in this process or in a simulated rank."""
+    global _ours
+    _ours = sys.modules["__main__"]
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.argv = list(words)
+    if is_module:
+        runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]
+    else:
+        _run_file(words[0], main)
 
 
 def _run_file(path: str, main: types.ModuleType) -> None:

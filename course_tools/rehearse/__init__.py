@@ -1,0 +1,1 @@
+"""``rehearse``: a script for GPUs, unchanged, on modelled ones."""

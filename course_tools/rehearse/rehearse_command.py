@@ -1,0 +1,149 @@
+"""Plays a script for torchrun, CUDA and NCCL, unchanged, on GPUs that are modelled."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from course_lib import user_code
+from course_lib.errors import Blocked, CourseError, Mismatch
+from course_lib.trace import Run
+from course_tools.watch.script import run_as_main
+
+_NETWORKS = "ethernet_100g", "ethernet_10g", "infiniband_ndr", "nvlink4", "pcie5"
+_USAGE = """python -m course_lib.rehearse [--ranks N | --nodes N --gpus N] [OPTIONS] SCRIPT.py …
+       python -m course_lib.rehearse [OPTIONS] -m MODULE …"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="course_lib.rehearse", usage=_USAGE, description=__doc__)
+    made.add_argument("--ranks", type=int, help="how many GPUs, all in one machine (default: 4)")
+    made.add_argument("--nodes", type=int, default=1, help="how many machines (default: 1)")
+    made.add_argument("--gpus", type=int, help="how many GPUs each machine has (default: 4)")
+    made.add_argument(
+        "--network",
+        default="infiniband_ndr",
+        metavar="NAME",
+        help="what joins the machines: a preset of Network (default: infiniband_ndr)",
+    )
+    made.add_argument(
+        "--limit", type=float, default=600.0, help="seconds after which it is ended (default: 600)"
+    )
+    made.add_argument("--trace", type=Path, metavar="FILE", help="write the trace, for Perfetto")
+    made.add_argument("--json", action="store_true", help="say how it ended as one object")
+    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
+    made.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
+    )
+    return made
+
+
+def main(argv: Sequence[str]) -> int:
+    options = make_parser().parse_args(argv)
+    if problem := _find_problem(options):
+        print(f"course_lib.rehearse: {problem}", file=sys.stderr)
+        return 2
+    _prepare(options)
+    try:
+        run = _play(options)
+    except CourseError as error:
+        _save_trace(options, error.run)
+        _say(options, type(error).__name__, str(error), error)
+        return 1
+    _save_trace(options, run)
+    calls = len(run.trace.events)
+    told = f"{run.world_size} ranks made {calls:,} calls, and nothing went wrong."
+    if not calls:
+        told = (
+            f"{run.world_size} ranks called nothing of torch.distributed: each did the whole work "
+            "alone. Does the script call init_process_group?"
+        )
+    _say(options, "Right" if calls else "Alone", told)
+    return 0
+
+
+def _find_problem(options: argparse.Namespace) -> str:
+    """What is wrong with the command line or with the script, in a line; "" if nothing is."""
+    if not options.words:
+        return f"name the script to play\nusage: {_USAGE}"
+    if options.ranks is not None and (options.gpus or options.nodes > 1):
+        return "give --ranks, or --nodes and --gpus, but not both"
+    asked = (options.ranks, options.gpus, options.nodes)
+    if any(count is not None and count < 1 for count in asked):
+        return "a cluster has at least one machine, and a machine one GPU"
+    if options.network not in _NETWORKS:
+        return f"--network {options.network}: choose one of {', '.join(_NETWORKS)}"
+    name = options.words[0]
+    if options.is_module:
+        return "" if _find_module(name) else f"there is no module {name}"
+    try:
+        compile(Path(name).read_bytes(), name, "exec", dont_inherit=True)
+    except OSError as error:
+        return f"cannot read {name}: {error.strerror}"
+    except SyntaxError as error:
+        return f"{name}, line {error.lineno}: {error.msg}"
+    return ""
+
+
+def _find_module(name: str) -> bool:
+    sys.path[0] = os.getcwd()
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
+
+
+def _prepare(options: argparse.Namespace) -> None:
+    """Let the process look as Python makes it look for a script."""
+    sys.argv = list(options.words)
+    user_code.shown = 3
+    if not options.is_module:
+        script = os.path.abspath(options.words[0])
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+        user_code.claim_place(script)
+        user_code.name_cells({script: os.path.basename(script)})
+
+
+def _play(options: argparse.Namespace) -> Run:
+    from course_lib import Network, simulate
+
+    gpus = options.gpus or options.ranks or 4
+    between = getattr(Network, options.network)()
+    return simulate(
+        run_as_main,
+        options.words,
+        options.is_module,
+        world_size=options.nodes * gpus,
+        network=Network.cluster(options.nodes, gpus, Network.nvlink4(), between),
+        limit=options.limit,
+        backend="nccl",
+        init=False,
+        cuda=True,
+    )
+
+
+def _save_trace(options: argparse.Namespace, run: Run | None) -> None:
+    if options.trace and run:
+        run.trace.save(options.trace)
+
+
+def _say(options: argparse.Namespace, kind: str, text: str, error: Any = None) -> None:
+    if options.json:
+        print(json.dumps({"kind": kind, "text": text, **_place(error)}), file=sys.stderr)
+    else:
+        print(f"\ncourse_lib.rehearse: {kind}: {text}", file=sys.stderr)
+
+
+def _place(error: Any) -> dict[str, Any]:
+    """Which ranks an error names, and their lines."""
+    if isinstance(error, Blocked):
+        return {"ranks": [w.rank for w in error.waits], "lines": [w.line for w in error.waits]}
+    if isinstance(error, Mismatch):
+        return {"ranks": list(error.ranks), "lines": list(error.lines)}
+    return {"ranks": [error.rank]} if hasattr(error, "rank") else {}

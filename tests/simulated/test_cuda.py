@@ -1,0 +1,357 @@
+"""Scripts for GPUs in simulated ranks: what they ask is answered, and tensors have places."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from course_lib import CourseError, Deadlock, Network, RankFailed, simulate
+
+
+def play(fn, *args, ranks=2, nodes=1, **how):
+    network = Network.cluster(nodes, ranks // nodes)
+    how = {"init": False, "network": network} | how
+    return simulate(fn, *args, world_size=ranks, backend="nccl", cuda=True, **how)
+
+
+def start() -> torch.device:
+    """As scripts begin."""
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    return device
+
+
+# ---- what is answered ---------------------------------------------------------------------------
+
+
+def test_a_training_script_runs_as_it_is(tmp_path):
+    """DDP with mixed precision, loader workers, SyncBatchNorm, events and a checkpoint."""
+
+    def train(path):
+        device = start()
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(16, 3, 4, 4), torch.randint(0, 5, (16,)))
+        sampler: DistributedSampler = DistributedSampler(data)
+        how = {"num_workers": 2, "pin_memory": True, "persistent_workers": True}
+        loader = DataLoader(data, 4, sampler=sampler, **how)
+        model: nn.Module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+        model = nn.Sequential(model, nn.Linear(16, 5))
+        model = torch.compile(nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda())
+        model = DistributedDataParallel(model, device_ids=[device.index])
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        scaler = torch.amp.GradScaler("cuda")
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for x, y in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = cross_entropy(model(x.to(device, non_blocking=True)), y.cuda())
+            optimizer.zero_grad()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        last.record()
+        torch.cuda.synchronize()
+        assert first.elapsed_time(last) > 0
+        if dist.get_rank() == 0:
+            torch.save(model.module.state_dict(), path)
+        dist.barrier()
+        loaded = torch.load(path, map_location=device)
+        assert all(value.device == device for value in loaded.values())
+        return loss.item(), torch.cuda.get_device_name(), torch.cuda.max_memory_allocated()
+
+    done = play(train, str(tmp_path / "model.pt"))
+    assert done.results[0][1:] == ("modelled GPU", 0)
+    assert "[0] torch.compile is played eagerly" in done.output
+    assert done.output.count("played eagerly") == 2
+
+
+def test_a_sharded_model_of_two_dimensions_runs_as_it_is():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+
+        def forward(self, x):
+            return x + self.down(torch.relu(self.up(self.norm(x))))
+
+    def train():
+        mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
+        assert torch.cuda.current_device() == dist.get_rank()  # the mesh has chosen it
+        with torch.device("meta"):
+            model = nn.Sequential(Block(), Block())
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for block in model:
+            plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+            parallelize_module(block, mesh["tp"], plan)
+            fully_shard(block, mesh=mesh["dp"], mp_policy=policy)
+        fully_shard(model, mesh=mesh["dp"])
+        model.to_empty(device="cuda")
+        torch.manual_seed(0)
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.LayerNorm):
+                module.reset_parameters()
+        optimizer = torch.optim.AdamW(model.parameters())
+        losses = []
+        for _ in range(2):
+            x = torch.ones(4, 8, device="cuda")
+            loss = checkpoint(model, x, use_reentrant=False).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, {str(p.device) for p in model.parameters()}
+
+    done = play(train, ranks=4).results
+    losses = done[0][0]
+    assert losses[1] < losses[0]
+    assert [row[0] for row in done] == [losses] * 4
+    assert [row[1] for row in done] == [{f"cuda:{r}"} for r in range(4)]
+
+
+def test_losses_are_those_of_ranks_on_the_cpu():
+    def train(device):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Linear(4, 2).to(device))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        losses = []
+        for step in range(3):
+            torch.manual_seed(10 * step + dist.get_rank())
+            loss = model(torch.randn(8, 4).to(device)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def on_gpus():
+        return train(start())
+
+    assert play(on_gpus).results == simulate(train, "cpu", world_size=2).results
+
+
+def test_sync_batch_norm_is_that_of_the_whole_batch():
+    def normalise(x):
+        device = start()
+        norm = nn.SyncBatchNorm(3, momentum=0.5).to(device)
+        mine = x[dist.get_rank() :: 2].to(device).requires_grad_()
+        y = norm(mine)
+        (y * torch.arange(y.numel(), device=device).view_as(y)).sum().backward()
+        return y.detach().cpu(), mine.grad.cpu(), norm.running_var.cpu(), norm.weight.grad.cpu()
+
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 2)
+    got = play(normalise, x).results
+    whole, norm = x.clone().requires_grad_(), nn.BatchNorm1d(3, momentum=0.5)
+    y = norm(whole)
+    factor = torch.arange(18.0).view(3, 3, 2)
+    (y[0::2] * factor).sum().add((y[1::2] * factor).sum()).backward()
+    for r in range(2):
+        torch.testing.assert_close(got[r][0], y[r::2].detach())
+        torch.testing.assert_close(got[r][1], whole.grad[r::2], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(got[r][2], norm.running_var)
+    torch.testing.assert_close(got[0][3] + got[1][3], norm.weight.grad)
+
+
+def test_attention_is_sharded_by_heads():
+    def attend(q):
+        start()
+        mesh = init_device_mesh("cuda", (2,))
+        parts = [distribute_tensor(q.cuda(), mesh, [Shard(1)]) for _ in range(3)]
+        out = scaled_dot_product_attention(*parts, is_causal=True)
+        assert isinstance(out, DTensor)
+        return out.full_tensor().cpu()
+
+    q = torch.randn(2, 4, 5, 8)
+    whole = scaled_dot_product_attention(q, q, q, is_causal=True)
+    for got in play(attend, q).results:
+        torch.testing.assert_close(got, whole)
+
+
+def test_equal_shards_draw_equal_numbers_whatever_the_ranks_seeds():
+    def draw():
+        start()
+        torch.manual_seed(dist.get_rank())
+        mesh = init_device_mesh("cuda", (2,))
+        return distribute_tensor(torch.zeros(4), mesh).normal_().to_local().tolist()
+
+    first, second = play(draw).results
+    assert first == second
+
+
+def test_what_a_script_asks_of_devices():
+    def ask():
+        start()
+        x = torch.ones(2, device="cuda")
+        with torch.cuda.device(0):
+            other = torch.zeros(1, device="cuda").device
+        with torch.device("cuda"):
+            default = torch.zeros(1)
+        return (
+            torch.cuda.is_available() and torch.accelerator.is_available(),
+            torch.cuda.device_count(),
+            str(torch.accelerator.current_accelerator()),
+            [str(t.device) for t in (x, x[1:], x.data, x + 1, x.new_zeros(1), default, x.cpu())],
+            str(other),
+            (x.is_cuda, x.cpu().is_cuda, x.get_device()),
+            str(x.to(0).device),
+            repr(x),
+            abs(time.time() - began) < 3600,
+            os.environ["LOCAL_WORLD_SIZE"],
+            dist.get_backend(),
+        )
+
+    began = time.time()
+    done = play(ask, ranks=4, nodes=2).results
+    assert done[3] == (
+        True,
+        2,
+        "cuda",
+        ["cuda:1"] * 6 + ["cpu"],
+        "cuda:0",
+        (True, False, 1),
+        "cuda:0",
+        "tensor([1., 1.], device='cuda:1')",
+        True,
+        "2",
+        "nccl",
+    )
+
+
+# ---- what is told -------------------------------------------------------------------------------
+
+
+def leave_batch_behind():
+    nn.Linear(2, 2).to(start())(torch.ones(1, 2))
+
+
+def leave_mask_behind():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mask = torch.ones(2)  # no buffer, so that cuda() leaves it where it is
+
+        def forward(self, x):
+            return x * self.mask
+
+    Masked().to(start())(torch.ones(1, 2, device="cuda"))
+
+
+def reduce_on_the_host():
+    start()
+    dist.all_reduce(torch.ones(1))
+
+
+def give_to_numpy():
+    torch.ones(1, device=start()).numpy()
+
+
+def forget_set_device():
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(1, device="cuda"))
+
+
+def number_gpus_by_rank():
+    torch.cuda.set_device(int(os.environ["RANK"]))
+
+
+def start_on_the_host():
+    """Half of a model was moved."""
+    device = start()
+    x = nn.Linear(2, 2).to(device)(torch.ones(1, 2, device=device))
+    nn.Linear(2, 2)(x)
+
+
+def draw_by_another_generator():
+    torch.randn(2, device=start(), generator=torch.Generator().manual_seed(0))
+
+
+def load_all_onto_one_gpu():
+    """The checkpoint was saved on GPU 0, and no map_location says otherwise."""
+    device, path = start(), "saved.pt"
+    if dist.get_rank() == 0:
+        torch.save(torch.ones(2, device=device), path)
+    dist.barrier()
+    torch.ones(2, device=device) + torch.load(path)
+
+
+MIXED = "Expected all tensors to be on the same device, but found at least two devices"
+TOLD = [
+    (leave_batch_behind, MIXED, "(start())(torch.ones"),
+    (leave_mask_behind, MIXED, "x * self.mask"),
+    (start_on_the_host, MIXED, "nn.Linear(2, 2)(x)"),
+    (reduce_on_the_host, "No backend type associated with device type cpu", "dist.all_reduce"),
+    (draw_by_another_generator, "Expected a 'cuda' device type for generator", "torch.randn(2"),
+    (load_all_onto_one_gpu, "found at least two devices, cuda:1 and cuda:0", "torch.load(path)"),
+    (give_to_numpy, "can't convert cuda:0 device type tensor to numpy", ".numpy()"),
+    (forget_set_device, "Duplicate GPU detected", "dist.all_reduce"),
+]
+
+
+@pytest.mark.parametrize(("fn", "words", "line"), TOLD, ids=[row[0].__name__ for row in TOLD])
+def test_it_is_told_as_on_gpus(fn, words, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RankFailed) as told:
+        play(fn)
+    assert words in str(told.value)
+    assert line in str(told.value)
+
+
+def test_a_gpu_that_a_machine_does_not_have_is_told():
+    with pytest.raises(RankFailed, match="invalid device ordinal: there is no GPU 2, as this mach"):
+        play(number_gpus_by_rank, ranks=4, nodes=2)
+
+
+def test_a_ring_that_gloo_would_let_pass_is_told():
+    def ring():
+        device = start()
+        rank, n = dist.get_rank(), dist.get_world_size()
+        x, y = torch.ones(4, device=device), torch.empty(4, device=device)
+        wait = [dist.irecv(y, (rank - 1) % n), dist.isend(x, (rank + 1) % n)]
+        for work in wait:
+            work.wait()
+
+    with pytest.raises(Deadlock, match=r"dist\.batch_isend_irecv"):
+        play(ring, ranks=3)
+
+
+def test_what_has_to_pass_passes():
+    """Numbers and indices from the host, copies between places, tensors that nobody has marked."""
+
+    def mix(before):
+        device = start()
+        x = torch.arange(6.0, device=device)
+        x = x + torch.tensor(1.0)
+        x = x[torch.tensor([0, 1])] * before.to(device)[:2]
+        x.copy_(torch.ones(2))
+        model = nn.Linear(2, 2).to(device)
+        model(x).sum().backward()
+        model.load_state_dict(nn.Linear(2, 2).state_dict())
+        model.weight.grad += torch.zeros(2, 2, device=device)
+        return torch.where(x > 0, x, torch.tensor(0.0)).tolist()
+
+    assert play(mix, torch.ones(6)).results == [[1.0, 1.0]] * 2
+
+
+def test_gpus_are_modelled_with_nccl_only():
+    with pytest.raises(CourseError, match="cuda=True: GPUs are modelled with backend='nccl' only"):
+        simulate(start, world_size=2, cuda=True)
+
+
+def test_outside_of_ranks_nothing_has_changed():
+    before = torch.cuda.is_available, torch.load, torch.Tensor.to, torch.compile
+    play(start)
+    assert before == (torch.cuda.is_available, torch.load, torch.Tensor.to, torch.compile)
+    assert torch.ones(1).device.type == "cpu"
