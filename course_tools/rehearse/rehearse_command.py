@@ -52,6 +52,9 @@ def main(argv: Sequence[str]) -> int:
     _prepare(options)
     try:
         run = _play(options)
+    except KeyboardInterrupt:
+        print("course_lib.rehearse: interrupted", file=sys.stderr)
+        return 130
     except CourseError as error:
         _save_trace(options, error.run)
         _say(options, type(error).__name__, str(error), error)

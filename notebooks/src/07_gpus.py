@@ -332,7 +332,7 @@ assert calls[2].issued == max(call.issued for call in calls)
 draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest.")
 
 # %% [markdown] id="07-019aa8"
-# On a GPU, `issued` is when the stream gets to the call, and `completed - issued` is how long the kernel ran. The kernel of a fast rank starts early, and then waits for the others. **The rank with the shortest kernel is the slow one.** It is tempting to blame the longest.
+# On a GPU, `issued` is when the stream gets to the call, and `completed - issued` is how long the kernel ran. The kernel of a fast rank starts early, and then waits for the others. **The rank with the shortest kernel is the slow one.**
 #
 # ## What NCCL does differently
 #
@@ -451,7 +451,9 @@ with expect(Hazard):
 #
 # The files in [course_tools/jobs](../../course_tools/jobs/train.sbatch) set what they need of this.
 #
-# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds, or more on a busy machine. The last cell shows what works in place of DETAIL.
+# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. The next cell shows what works in place of DETAIL.
+#
+# See a hang before the GPUs come: the last cell writes a script for CUDA and NCCL, and [`rehearse`](../../docs/rehearse.md) plays it on two modelled GPUs.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
@@ -507,6 +509,23 @@ def strays():
 
 with expect(Mismatch):
     run(strays, world_size=2)
+
+# %% id="07-6a4b3c"
+script = '''
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank, n = dist.get_rank(), dist.get_world_size()
+mine, left = torch.ones(4, device="cuda"), torch.empty(4, device="cuda")
+for work in [dist.irecv(left, (rank - 1) % n), dist.isend(mine, (rank + 1) % n)]:
+    work.wait()
+'''
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "ring.py").write_text(script)
+    words = [sys.executable, "-m", "course_lib.rehearse", "--ranks", "2", "ring.py"]
+    rehearsed = subprocess.run(words, cwd=folder, text=True, capture_output=True)
+print(rehearsed.stderr.strip())
+assert rehearsed.returncode == 1 and "batch_isend_irecv" in rehearsed.stderr
 
 # %% [markdown] id="07-c594eb"
 # ## Your turn: first_missing
@@ -565,7 +584,7 @@ check(first_missing)
 # * **One process, one GPU.** The three device lines of the diff in [lesson 06](06_ddp.ipynb): `set_device` comes before anything uses CUDA.
 # * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one.
 # * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_tools/jobs/ddp.py) does.
-# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory; GPUDirect RDMA lets the network card read the GPU's memory.
+# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory;
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
 # * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, which is experimental: good for trying a program, not for speed.
 #
