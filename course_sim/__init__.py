@@ -6,14 +6,15 @@ Nothing of torch is imported before the first simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from course_lib.errors import CourseError
 from course_lib.trace import Run
 from course_sim.network import Network
+from course_sim.true_size.hardware import GPU
 
-__all__ = ["Network", "simulate"]
+__all__ = ["GPU", "Network", "simulate"]
 
 _DEFAULT = Network()
 
@@ -28,6 +29,8 @@ def simulate(
     limit: float = 60.0,
     backend: str = "gloo",
     init: bool = True,
+    gpu: GPU | None = None,
+    play: Collection[int] | None = None,
 ) -> Run:
     """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
 
@@ -50,10 +53,14 @@ def simulate(
             rank; tensors stay on the CPU, as ``device()`` says.
         init: False leaves ``dist.init_process_group`` to ``fn``; the ranks are started with what
             torchrun would set.
+        gpu: a GPU, as ``GPU.h100()``, for a run at its true size (with ``backend="nccl"``): tensors
+            have shapes and no values, and each kernel takes the time that this GPU would need.
+        play: the ranks that run, where they stand for others that do the same, as ``[0]``; the
+            others' results are None. It needs ``gpu``. By default all ranks run.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
-        All times in it are virtual.
+        All times in it are virtual. With ``gpu`` it has ``kernels`` and ``memory``, too.
 
     Raises:
         RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
@@ -66,4 +73,6 @@ def simulate(
 
     from course_sim import engine
 
-    return engine.simulate(fn, args, world_size, network, buffered, seed, limit, backend, init)
+    return engine.simulate(
+        fn, args, world_size, network, buffered, seed, limit, backend, init, gpu, play
+    )

@@ -13,8 +13,8 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from traceback import walk_stack
@@ -47,6 +47,11 @@ from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
+from course_sim.true_size import shapes, valueless
+from course_sim.true_size.arguments import check
+from course_sim.true_size.hardware import GPU
+from course_sim.true_size.sized_gpu import SizedGpu, SizedScheduler
+from course_sim.true_size.sized_run import Kernels, SizedRun
 
 # By backend: who decides what runs next, all groups, and a rank's end of one.
 _RULES: dict[str, tuple[type[Scheduler], type[Groups], type[SimulatedGroup]]] = {
@@ -71,6 +76,8 @@ class Program:
     limit: float
     backend: str
     init: bool
+    gpu: GPU | None = None
+    play: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         n, limit = self.world_size, self.limit
@@ -89,6 +96,7 @@ class Program:
             raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
         if self.backend not in [*_RULES]:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
+        self.play = check(self.gpu, self.play, self.backend, n)
         try:
             Fabric(self.network, n, self.seed)
         except ValueError as error:
@@ -154,8 +162,9 @@ def simulate(*args: Any) -> Run:
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
     error, note = execution.error, None
-    poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
-    if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
+    ranks = execution.ranks if program.gpu is None else ()  # without values nothing is poisoned
+    poisoned = sum(len(rank.poisoned) for rank in ranks)
+    if any(len(rank.poisoned) > rank.buffers.most for rank in ranks):
         note = (
             f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
@@ -164,7 +173,7 @@ def simulate(*args: Any) -> Run:
     error = error or execution.find_unwaited()
     run = execution.as_run(note)
     # The error's traceback would keep the execution, with all that its ranks have left behind.
-    del execution
+    del execution, ranks
     if error is not None:
         if isinstance(error, CourseError):
             error.run = run
@@ -200,7 +209,12 @@ class Execution:
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
         scheduling, grouping, end = _RULES[program.backend]
-        self.scheduler = (ahead.AheadScheduler if run_ahead else scheduling)(n, program.seed)
+        if program.gpu is not None:
+            scheduling = SizedScheduler
+            grouping, end = valueless.ValuelessGroups, valueless.ValuelessGroup
+        scheduling = ahead.AheadScheduler if run_ahead else scheduling
+        self.scheduler = scheduling(n, program.seed, program.play or ())
+        self._gpus: dict[int, SizedGpu] = {}  # of ranks at their true size
         self.ranks = self.scheduler.ranks
         fabric = Fabric(program.network, n, program.seed)
         self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
@@ -209,12 +223,16 @@ class Execution:
             rank.make_end = partial(end, self.groups, rank)
             flipped = flip[1] if rank.number == flip[0] else 0
             rank.buffers = Buffers(poison.MOST // n, side, flipped)
+            if program.gpu is not None:
+                rank.buffers = Buffers(0, side, flipped)
+                rank.gpu = self._gpus[rank.number] = SizedGpu(rank, program.gpu)
 
     def play(self) -> None:
         """Let all ranks run to their end, and find out what came of it."""
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
-            places = streams.places() if program.backend == "nccl" else ()
+            places = streams.places() if program.backend == "nccl" else []
+            places += shapes.places() if program.gpu is not None else []
             self.privacy = Privacy(self.scheduler, program.modules, places)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
@@ -261,7 +279,9 @@ class Execution:
             compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            result = function(*args)
+            gpu = self._gpus.get(rank.number)
+            with shapes.Shapes(gpu) if gpu else nullcontext():
+                result = function(*args)
             # as it comes back from a process
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
             if not rank.outcome.ended_well:
@@ -292,7 +312,7 @@ class Execution:
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
-            returned=[rank.number for rank in self.ranks if rank.gone],
+            returned=[rank.number for rank in self.ranks if rank.gone and rank.thread],
             groups=names,
             advice=self.groups.advise(parked),
             history=lambda group: history(records, names[group], group),
@@ -324,4 +344,8 @@ class Execution:
         memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
         trace = Trace(events, spans, self.groups.names, note, memory)
         results = [rank.result for rank in self.ranks]
-        return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
+        run = Run(results, trace, self.seconds, len(calls), "simulated", self.output)
+        if self.program.gpu is None:
+            return run
+        kernels = {rank: Kernels(self._gpus[rank].costs) for rank in self.scheduler.played}
+        return SizedRun(**vars(run), gpu=self.program.gpu, kernels=kernels)
