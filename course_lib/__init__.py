@@ -34,7 +34,7 @@ _PUBLIC = {
     ),
     "course_lib.launching": ("run",),
     "course_lib.trace": ("Event", "Run", "Span", "Trace"),
-    "course_sim": ("Network", "simulate"),
+    "course_sim": ("GPU", "Network", "simulate"),
     "course_tools.count_memory": ("count_memory",),
     "course_tools.gradient_comparison": ("compare_gradients", "gradients"),
 }

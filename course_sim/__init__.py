@@ -6,14 +6,15 @@ Nothing of torch is imported before the first simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from course_lib.errors import CourseError
 from course_lib.trace import Run
 from course_sim.network import Network
+from course_sim.true_size.hardware import GPU
 
-__all__ = ["Network", "simulate"]
+__all__ = ["GPU", "Network", "simulate"]
 
 _DEFAULT = Network()
 
@@ -29,6 +30,8 @@ def simulate(
     backend: str = "gloo",
     init: bool = True,
     cuda: bool = False,
+    gpu: GPU | None = None,
+    play: Collection[int] | None = None,
 ) -> Run:
     """Run ``fn(*args)`` on every rank of a simulated world, in virtual time.
 
@@ -53,10 +56,14 @@ def simulate(
             torchrun would set.
         cuda: True lets ``fn`` say "cuda": what it asks of CUDA is answered, and each tensor knows
             whether it lies on its rank's modelled GPU. Needs ``backend="nccl"``.
+        gpu: a GPU, as ``GPU.h100()``, for a run at its true size (with ``backend="nccl"``): tensors
+            have shapes and no values, and each kernel takes the time that this GPU would need.
+        play: the ranks that run, where they stand for others that do the same, as ``[0]``; the
+            others' results are None. It needs ``gpu``. By default all ranks run.
 
     Returns:
         A Run: ``results`` by rank, ``trace``, ``output``, and ``seconds``, the last rank's clock.
-        All times in it are virtual.
+        All times in it are virtual. With ``gpu`` it has ``kernels`` and ``memory``, too.
 
     Raises:
         RankFailed, RankDied, Deadlock, Mismatch, Hazard, Hang: see ``course_lib.errors``;
@@ -69,5 +76,5 @@ def simulate(
 
     from course_sim import engine
 
-    how = network, buffered, seed, limit, backend, init, cuda
+    how = network, buffered, seed, limit, backend, init, cuda, gpu, play
     return engine.simulate(fn, args, world_size, *how)

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -47,6 +47,11 @@ from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
+from course_sim.true_size import shapes, valueless
+from course_sim.true_size.arguments import check
+from course_sim.true_size.hardware import GPU
+from course_sim.true_size.sized_gpu import SizedGpu, SizedScheduler
+from course_sim.true_size.sized_run import Kernels, SizedRun
 
 # By backend: who decides what runs next, all groups, and a rank's end of one.
 _RULES: dict[str, tuple[type[Scheduler], type[Groups], type[SimulatedGroup]]] = {
@@ -71,7 +76,9 @@ class Program:
     limit: float
     backend: str
     init: bool
-    cuda: bool
+    cuda: bool = False
+    gpu: GPU | None = None
+    play: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         n, limit = self.world_size, self.limit
@@ -92,6 +99,11 @@ class Program:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         if self.cuda and self.backend != "nccl":
             raise CourseError("cuda=True: GPUs are modelled with backend='nccl' only")
+        if self.cuda and self.gpu:
+            raise CourseError(
+                'cuda=True and gpu: a run at its true size does not say "cuda"; give one of them'
+            )
+        self.play = check(self.gpu, self.play, self.backend, n)
         try:
             Fabric(self.network, n, self.seed)
         except ValueError as error:
@@ -157,8 +169,9 @@ def simulate(*args: Any) -> Run:
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
     error, note = execution.error, None
-    poisoned = sum(len(rank.poisoned) for rank in execution.ranks)
-    if any(len(rank.poisoned) > rank.buffers.most for rank in execution.ranks):
+    ranks = execution.ranks if program.gpu is None else ()  # without values nothing is poisoned
+    poisoned = sum(len(rank.poisoned) for rank in ranks)
+    if any(len(rank.poisoned) > rank.buffers.most for rank in ranks):
         note = (
             f"{poisoned:,} buffers to fill: past {poison.MOST:,}, early reads are not searched for"
         )
@@ -167,7 +180,7 @@ def simulate(*args: Any) -> Run:
     error = error or execution.find_unwaited()
     run = execution.as_run(note)
     # The error's traceback would keep the execution, with all that its ranks have left behind.
-    del execution
+    del execution, ranks
     if error is not None:
         if isinstance(error, CourseError):
             error.run = run
@@ -204,7 +217,12 @@ class Execution:
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
         scheduling, grouping, end = _RULES[program.backend]
-        self.scheduler = (ahead.AheadScheduler if run_ahead else scheduling)(n, program.seed)
+        if program.gpu is not None:
+            scheduling = SizedScheduler
+            grouping, end = valueless.ValuelessGroups, valueless.ValuelessGroup
+        scheduling = ahead.AheadScheduler if run_ahead else scheduling
+        self.scheduler = scheduling(n, program.seed, program.play or ())
+        self._gpus: dict[int, SizedGpu] = {}  # of ranks at their true size
         self.ranks = self.scheduler.ranks
         fabric = Fabric(program.network, n, program.seed)
         self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
@@ -214,20 +232,24 @@ class Execution:
             rank.says_cuda = program.cuda
             flipped = flip[1] if rank.number == flip[0] else 0
             rank.buffers = Buffers(poison.MOST // n, side, flipped)
+            if program.gpu is not None:
+                rank.buffers = Buffers(0, side, flipped)
+                rank.gpu = self._gpus[rank.number] = SizedGpu(rank, program.gpu)
 
     def play(self) -> None:
         """Let all ranks run to their end, and find out what came of it."""
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             places = streams.places() if program.backend == "nccl" else []
-            here = program.network.gpus_per_node or 0
+            here = 0
             if program.cuda:
                 from course_sim.gpu import cuda, placement  # which import much of torch
 
                 self._mode, places = placement.Placement, places + cuda.places()
-            self.privacy = Privacy(
-                self.scheduler, program.modules, places, here if program.cuda else 0
-            )
+                here = program.network.gpus_per_node or 0
+            if program.gpu is not None:
+                self._mode, places = self._play_sized, places + shapes.places()
+            self.privacy = Privacy(self.scheduler, program.modules, places, here)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.scheduler.run(self, program.limit)
@@ -239,6 +261,10 @@ class Execution:
             compat.recast_as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
+
+    def _play_sized(self, rank: Rank) -> shapes.Shapes:
+        """The mode in which a rank's tensors have no values."""
+        return shapes.Shapes(self._gpus[rank.number])
 
     def _find_error(self) -> BaseException | None:
         """What went wrong first, or else what is only seen at the end; None if nothing did."""
@@ -305,7 +331,7 @@ class Execution:
             blocked={r: w.record.op for r, w in waits.items()},
             lines={r: line_of_thread(self.ranks[r].thread) for r in waits},
             on={r: w.on for r, w in waits.items()},
-            returned=[rank.number for rank in self.ranks if rank.gone],
+            returned=[rank.number for rank in self.ranks if rank.gone and rank.thread],
             groups=names,
             advice=self.groups.advise(parked),
             history=lambda group: history(records, names[group], group),
@@ -337,4 +363,8 @@ class Execution:
         memory = {rank.number: rank.memory for rank in self.ranks if rank.memory}
         trace = Trace(events, spans, self.groups.names, note, memory)
         results = [rank.result for rank in self.ranks]
-        return Run(results, trace, self.seconds, len(calls), "simulated", self.output)
+        run = Run(results, trace, self.seconds, len(calls), "simulated", self.output)
+        if self.program.gpu is None:
+            return run
+        kernels = {rank: Kernels(self._gpus[rank].costs) for rank in self.scheduler.played}
+        return SizedRun(**vars(run), gpu=self.program.gpu, kernels=kernels)

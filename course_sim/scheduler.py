@@ -27,6 +27,7 @@ import ctypes
 import sys
 import threading
 import time
+from collections.abc import Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -53,9 +54,11 @@ class Scheduler(Agenda):
 
     backend = "gloo"  # whose rules hold
 
-    def __init__(self, world_size: int, seed: int) -> None:
+    def __init__(self, world_size: int, seed: int, played: Collection[int] = ()) -> None:
+        """``played``: the ranks that run, in order, where they stand for all."""
         super().__init__(seed)
         self.ranks = [Rank(self, number) for number in range(world_size)]
+        self.played = played or range(world_size)
         self.running: Rank | None = None
         self._finished = threading.Event()
 
@@ -106,6 +109,9 @@ class Scheduler(Agenda):
     def _start_threads(self) -> None:
         """Each waits for the baton at once."""
         for rank in self.ranks:
+            if rank.number not in self.played:
+                rank.gone = True
+                continue
             name = f"rank {rank.number}"
             thread = threading.Thread(target=self._live, args=(rank,), name=name, daemon=True)
             try:

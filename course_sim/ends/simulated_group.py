@@ -41,6 +41,9 @@ class SimulatedGroup(_ProcessGroup):
     supports_coalescing = False  # so batch_isend_irecv calls isend and irecv one by one
     supports_splitting = True
     bound_device_id = None
+    read = staticmethod(memory.raw)  # what is sent of a tensor
+    recv_work = works.RecvWork
+    collective_work = works.CollectiveWork
     options = SimpleNamespace(_timeout=dist.constants.default_pg_timeout)  # pipelines ask for it
 
     def __init__(
@@ -151,9 +154,9 @@ class SimulatedGroup(_ProcessGroup):
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> works.SendWork:
         memory.refuse_scattered("send", tensor)
-        data = memory.raw(tensor)
+        data = self.read(tensor)
         call = self._mail.send(self._rank, tensor, data, dst, tag, site)
-        sent = None if site.blocking else data
+        sent = None if site.blocking or not data else data
         return works.SendWork(
             call, self._patience, tensor, self._rank.buffers, sent, self.backend == "gloo"
         )
@@ -164,7 +167,7 @@ class SimulatedGroup(_ProcessGroup):
         buffers = self._rank.buffers
         in_users_hands = site.direct and not site.blocking
         held = buffers.put(tensor) if in_users_hands else None
-        return works.RecvWork(call, self._patience, tensor, buffers, held, self.backend == "gloo")
+        return self.recv_work(call, self._patience, tensor, buffers, held, self.backend == "gloo")
 
     # -- collectives ---------------------------------------------------------------------------
 
@@ -181,7 +184,7 @@ class SimulatedGroup(_ProcessGroup):
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         passed = Passed(op, ins, outs, call_site(), **more)
-        make = works.CollectiveWork
+        make = self.collective_work
         if self.backend == "gloo" and op.startswith("reduce_scatter"):
             make = works.WorkWithoutFuture
         return make(self._channel, self._rank, self._patience, passed, self._open)

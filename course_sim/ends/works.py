@@ -164,8 +164,23 @@ class CollectiveWork(dist.Work):
         kind = collective(passed.op)
         self.patience = patience
         self._buffers = rank.buffers
-        reads = passed.ins
-        places = self._outputs = outs = passed.outs
+        self._outputs = passed.outs
+        gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
+        passed, poisoned = self._take(passed, gives)
+        self.call = channel.collectives.issue(rank, passed)
+        rank.buffers.last = self.call.number
+        self._poisons = list(map(rank.buffers.put, poisoned))
+        self._earlier = list(under_way) if kind.ends_earlier else []
+        self._open = under_way
+        if passed.async_op and passed.outs:
+            under_way[self] = None
+
+    def _take(self, passed: Passed, gives: bool) -> tuple[Passed, Tensors]:
+        """Keep what the rank gives, as it is now, and note which memory nobody may touch. Returns
+        what the exchange gets, and what is to be poisoned. ``gives``: the rank only gives.
+        """
+        kind = collective(passed.op)
+        reads, places, outs = passed.ins, passed.outs, passed.outs
         if kind.memory == "as it lies":  # whatever the order of dimensions
             reads = list(map(memory.contiguous_view, reads))
             places = list(map(memory.contiguous_view, places))
@@ -174,7 +189,6 @@ class CollectiveWork(dist.Work):
         given = reads if keep else [t.detach().clone() for t in reads]
         poisoned: Tensors = []
         watched = passed.async_op and passed.site.direct  # the user's code goes on meanwhile
-        gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
         if watched and kind.writes_what_it_reads and outs and not gives:
             poisoned, watched = places, False  # nobody reads what it was
         elif watched and not _share_storage(reads, places):
@@ -185,16 +199,10 @@ class CollectiveWork(dist.Work):
             shared=shared_memory(outs, kind.writes_what_it_reads) if kind.fills_a_list else "",
             poisoned=len(poisoned),
         )
-        self.call = channel.collectives.issue(rank, passed)
-        rank.buffers.last = self.call.number
         # what the rank passed in, as it is now, and as it was then
         self._watched = list(zip(reads, given, strict=True)) if watched else []
         self._places: Tensors | None = places  # the outputs' memory, as the values go into it
-        self._poisons = list(map(rank.buffers.put, poisoned))
-        self._earlier = list(under_way) if kind.ends_earlier else []
-        self._open = under_way
-        if passed.async_op and outs:
-            under_way[self] = None
+        return passed, poisoned
 
     @property
     def memory(self) -> Tensors:

@@ -58,8 +58,8 @@ class Part(Call):
 
     @property
     def on(self) -> tuple[int, ...]:
-        joined = {part.me for part in self.counterparts if part.posted}
-        return tuple(r for k, r in enumerate(self.calls.ranks) if k not in joined)
+        joined = {part.rank.number for part in self.counterparts if part.posted}
+        return tuple(r for r in self.calls.played if r not in joined)
 
     def poll(self) -> bool:
         """Whether the call is over by now."""
@@ -131,6 +131,8 @@ class Collectives:
         self.name = name
         self.members = members
         self.ranks = tuple(members)
+        # those that call; the others do what these do: see true_size/
+        self.played = tuple(filter(groups.scheduler.played.__contains__, members))
         self.wires: list[float] = groups.wires
         self._meetings: dict[int, Meeting] = {}
         self._counts = [0] * len(members)
@@ -181,7 +183,7 @@ class Collectives:
             for tensor in passed.given:
                 rank.show(memory.contents(tensor))
         rank.poisoned += [part.record] * passed.poisoned
-        if len(meeting.parts) == n:
+        if len(meeting.parts) == len(self.played):
             del self._meetings[number]
             self._combine(meeting)
         scheduler.post(part)
@@ -219,7 +221,7 @@ class Collectives:
         meeting, agenda = part.meeting, self.agenda
         part.posted, part.record.issued = True, agenda.now
         meeting.joined += 1
-        if meeting.joined < len(self.ranks):
+        if meeting.joined < len(self.played):
             return
         meeting.end = self._find_end(part.record.op, meeting)
         parts, meeting.parts = meeting.parts, {}  # nobody waits for them any more

@@ -42,6 +42,7 @@ class Groups:
     """All groups of one simulation, and the order in which ranks make them."""
 
     mail = Mail
+    collectives = Collectives
 
     def __init__(self, scheduler: Scheduler, fabric: Fabric, buffered: bool, init: bool) -> None:
         """``init``: whether the default group is there before the function begins."""
@@ -96,7 +97,7 @@ class Groups:
             label = f"{known}:{ranks[0]}" if taken else known
             members = {r: i for i, r in enumerate(ranks)}
             mail = self.mail(self, label, members)
-            collectives = Collectives(self, label, members)
+            collectives = self.collectives(self, label, members)
             self.channels[key] = Channel(label, key[1], members, mail, collectives)
         return self.channels[key]
 
@@ -140,7 +141,7 @@ class Groups:
     def find_unfinished(self) -> CourseError | None:
         """The error if some ranks made a group that others never made."""
         for made in self._made.values():
-            others = [r.number for r in self.scheduler.ranks if r.number not in made]
+            others = [rank for rank in self.scheduler.played if rank not in made]
             if others:
                 _, op = made[min(made)]
                 return mismatch.absent(op, others)

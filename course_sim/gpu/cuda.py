@@ -20,11 +20,12 @@ import torch
 import torch.distributed as dist
 import torch.utils.checkpoint as checkpoint
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
-from torch.distributed.tensor import _dispatch as dtensor_dispatch
+from torch.distributed.tensor import _random as dtensor_random
 from torch.utils.data import DataLoader
 
 from course_sim.gpu.placement import keeps_on
 from course_sim.gpu.tensor_place import find_place, name_place
+from course_sim.isolation import compat
 from course_sim.isolation.private import Place, for_ranks
 from course_sim.rank import Rank, current
 
@@ -91,14 +92,15 @@ def _set_generator_state(rank: Rank, /, state: torch.Tensor, device: Any = None)
     rank.gpu.random = seed, offset
 
 
-def _draw_by_place(rank: Rank, /, start: int, end: int, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """A random operator on a shard of a DTensor: equal shards draw alike on all ranks."""
+@contextmanager
+def _draw_by_place(rank: Rank, /, tracker: Any, spec: Any, generator: Any = None) -> Iterator[None]:
+    """In here a shard of a DTensor draws: equal shards alike, whichever rank has them."""
+    start, end = tracker._compute_rng_offsets(spec)
     seed, offset = rank.gpu.random
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(zlib.crc32(repr((seed, offset + start)).encode()))
-        out = op(*args, **kwargs)
+        yield
     rank.gpu.random = seed, offset + end
-    return out
 
 
 def _compile(rank: Rank, /, model: Any = None, **how: Any) -> Any:
@@ -245,7 +247,7 @@ _ANSWERS: _Rows = [
     (torch.accelerator, "current_stream", lambda rank, device=None: rank.gpu.current),
     (torch.accelerator, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
     (torch.accelerator, "empty_cache reset_peak_memory_stats", _answer(None)),
-    (dtensor_dispatch, "run_dtensor_rng_op", _draw_by_place),
+    (dtensor_random.OffsetBasedRNGTracker, "_distribute_region", _draw_by_place),
     (fsdp_collectives, "record_grad_output_stream", _answer(None)),
     (torch._C, "_get_accelerator", _answer(torch.device("cuda"))),
     (torch, "compile", _compile),
@@ -264,9 +266,8 @@ _CHANGED: list[Place] = [
     (torch.Tensor, "record_stream", for_ranks(_answer(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
     (torch.autograd, "_engine_run_backward", keeps_on),
-    (dtensor_dispatch.OpDispatcher, "_dispatch_fast_path_python_tail", keeps_on),
-    (dtensor_dispatch.OpDispatcher, "_dispatch_get_local_results_slow_path", keeps_on),
-    (dtensor_dispatch.OpDispatcher, "_propagate_op_sharding_dispatch_slow_path", keeps_on),
+    (dtensor_random.OffsetBasedRNGTracker, "_get_device_state", keeps_on),
+    (*compat.find_shape(), keeps_on),
 ]
 
 

@@ -217,7 +217,7 @@ class NcclGroups(Groups):
         ranks, members = self.scheduler.ranks, self.names
         for one, other in combinations(members, 2):
             both = set(members[one]).intersection(members[other])
-            kernels = [_kernels(ranks[r], (one, other)) for r in both]
+            kernels = [_kernels(ranks[r], (one, other)) for r in self.scheduler.played if r in both]
             for row in kernels[1:]:
                 for a, b in zip(kernels[0], row, strict=False):
                     if a.group != b.group:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
-from course_sim.gpu.kernels import ONLY_ON_GPUS, attend
+from course_sim.gpu.stand_ins import ONLY_ON_GPUS, attend
 from course_sim.gpu.tensor_place import (
     CPU,
     HOST,

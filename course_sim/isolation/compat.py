@@ -30,9 +30,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # binds group=dist.group.WORLD: before any rank does
 from torch import overrides
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: F401
 from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import distributed as parallel
 from torch.utils import _python_dispatch as dispatching
 
 from course_lib.versions import old_torch
@@ -183,6 +186,31 @@ def outside_of_modes(function: Callable[..., Any], *args: Any, **kwargs: Any) ->
         for modes, mode in reversed(left):
             modes._push_mode(mode)
 
+
+# ---- tensors without values: see true_size/ -----------------------------------------------------
+
+ASKS_FOR_VALUES = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+)
+# Operators that call a group: of these the mode would make up the result, and no group be called.
+FUNCTIONAL_COLLECTIVES = ("_c10d_functional", "_dtensor")
+IN_CPP = torch._C.DispatchKey.CompositeExplicitAutograd  # where their kernels are
+
+
+def find_shape() -> tuple[Any, str]:
+    """Where DTensor works out the shape of an operator's result."""
+    from torch.distributed.tensor import _sharding_prop
+
+    return _sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached"
+
+
+# Where DDP reads what ranks tell one another, in C++: whether parameters have the same shapes, and
+# in which order gradients came in the first step.
+READ_BY_DDP = [
+    (parallel, "_verify_param_shape_across_processes"),
+    (dist.Reducer, "_rebuild_buckets"),
+]
 
 # ---- private copies ---------------------------------------------------------------------------
 

@@ -1,0 +1,89 @@
+"""Calls without values, and ranks that are not played.
+
+A collective takes its time from when the last *played* member has called; what it would move is
+not there. A rank that is not played has no thread: it does what the played ones do, and nobody can
+send it a message of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from course_lib.diagnosis.lines import call_text
+from course_lib.errors import CourseError
+from course_lib.trace import Event
+from course_sim.ends import works
+from course_sim.exchange.collective import Collectives, Meeting
+from course_sim.exchange.combine import Passed, Tensors
+from course_sim.exchange.mail import Key
+from course_sim.gpu.nccl import NcclGroup, NcclGroups, NcclMail
+from course_sim.rank import Rank
+
+
+class ValuelessMail(NcclMail):
+    def _describe(self, kind: str, rank: Rank, *call: Any) -> tuple[Event, Key]:
+        op, key = super()._describe(kind, rank, *call)
+        played = rank.scheduler.played
+        assert op.peer is not None  # which NCCL's rules refuse
+        if op.peer not in played:
+            rank.scheduler.fail(
+                CourseError(
+                    f"rank {op.rank} calls {call_text(op)}, and rank {op.peer} is not played: "
+                    f"say play={sorted({*played, op.peer})}.   {op.line}"
+                )
+            )
+        return op, key
+
+
+class ValuelessCollectives(Collectives):
+    def _combine(self, meeting: Meeting) -> None:
+        meeting.complete = True
+
+
+class ValuelessGroups(NcclGroups):
+    mail = ValuelessMail
+    collectives = ValuelessCollectives
+
+
+class ValuelessRecv(works.RecvWork):
+    __slots__ = ()
+
+    def deliver(self) -> None:
+        self._buffer = None
+
+
+class ValuelessWork(works.CollectiveWork):
+    """A Work that has nothing to put into place, and no buffer to guard."""
+
+    __slots__ = ()
+
+    def _take(self, passed: Passed, gives: bool) -> tuple[Passed, Tensors]:
+        self._places, self._watched = passed.outs, []
+        return passed, []
+
+    def _put_into_place(self, places: Tensors) -> None:
+        self._places = None
+        self._open.pop(self, None)
+
+
+class ValuelessGroup(NcclGroup):
+    """One rank's end of a group, on which tensors have no values."""
+
+    read = staticmethod(lambda tensor: b"")
+    recv_work = ValuelessRecv
+    collective_work = ValuelessWork
+
+    def blocks(self, *tensors: torch.Tensor) -> Tensors:
+        """Equal blocks have one shape, so that one of them will do."""
+        if any(tensor.shape[0] % self._size for tensor in tensors):
+            return super().blocks(*tensors)
+        return [tensor[: tensor.shape[0] // self._size] for tensor in tensors] * self._size
+
+    def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
+        """No value has to be there before the next call is made."""
+        work = make(*args, **more)
+        work.call.work = work
+        return work
