@@ -367,17 +367,6 @@ def test_an_async_def_is_refused_in_a_line(engine):
         engine(speaks_async, world_size=2)
 
 
-def returns_a_lock():
-    return threading.Lock()
-
-
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_a_result_that_cannot_travel_names_the_function(engine):
-    with pytest.raises(RankFailed, match="returned a lock, which cannot travel") as caught:
-        engine(returns_a_lock, world_size=2)
-    assert "def returns_a_lock():" in str(caught.value)
-
-
 def spawns():
     torch.multiprocessing.spawn(lambda rank: None, nprocs=2)
 
