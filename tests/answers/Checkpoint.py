@@ -231,16 +231,6 @@ WRONG = {
             "            one.unlink()\n" + WRITES,
         ),
     ),
-    "clears_what_begins_with_the_path": (
-        "replaces",
-        "12.neighbours",
-        "what begins with the checkpoint's name is its own, one thinks",
-        (
-            WRITES,
-            "        for one in pathlib.Path(self.path).parent.glob('state.pt.*'):\n"
-            "            one.unlink()\n" + WRITES,
-        ),
-    ),
     "remembers": (
         "replaces",
         "12.remembers",
@@ -264,33 +254,6 @@ WRONG = {
         "a temporary file is a temporary file",
         ('path + ".tmp"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
     ),
-    "another_ending": (
-        "replaces",
-        "12.one-name",
-        "with_suffix() takes the rank's number away, if that is the ending",
-        ('path + ".tmp"', 'str(pathlib.Path(path).with_suffix(".tmp"))'),
-    ),
-    "digest_beside": (
-        "replaces",
-        "12.takes-unfinished",
-        "load() is careful, and the digest is written in place",
-        (
-            "        os.replace(self.unfinished, self.path)\n",
-            "        with open(self.unfinished, 'rb') as file:\n"
-            "            digest = hashlib.sha256(file.read()).hexdigest()\n"
-            "        with open(self.path + '.sha256', 'w') as file:\n"
-            "            file.write(digest)\n            file.flush()\n"
-            "            os.fsync(file.fileno())\n"
-            "        os.replace(self.unfinished, self.path)\n",
-        ),
-        (
-            "            return None\n",
-            "            return None\n"
-            "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
-            "        if open(self.path + '.sha256').read() != digest:\n"
-            "            raise ValueError('spoilt')\n",
-        ),
-    ),
     "digest_named_later": (
         "replaces",
         "12.lost",
@@ -311,37 +274,6 @@ WRONG = {
             "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
             "        if open(self.path + '.sha256').read() != digest:\n"
             "            raise ValueError('spoilt')\n",
-        ),
-    ),
-    "synced_before_it_is_flushed": (
-        "replaces",
-        "12.unsynced",
-        "fsync writes all, one thinks: what Python keeps of a small state is not in the file yet",
-        (
-            WRITES,
-            """        whole = io.BytesIO()
-        torch.save(state, whole)
-        with open(self.unfinished, "wb") as file:
-            file.write(whole.getvalue())
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
-""",
-        ),
-    ),
-    "named_before_it_is_flushed": (
-        "replaces",
-        "12.unsynced",
-        "the name is given inside of the with block: Python has not written all yet",
-        (
-            WRITES,
-            """        whole = io.BytesIO()
-        torch.save(state, whole)
-        with open(self.unfinished, "wb", buffering=1 << 20) as file:
-            file.write(whole.getvalue())
-            os.replace(self.unfinished, self.path)
-            file.flush()
-            os.fsync(file.fileno())
-""",
         ),
     ),
 }

