@@ -13,23 +13,6 @@ import tempfile
 import torch
 
 
-class replaces:
-    def __init__(self, path):
-        self.path, self.unfinished = path, path + ".tmp"
-
-    def save(self, state):
-        with open(self.unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
-
-    def load(self):
-        if not os.path.exists(self.path):
-            return None
-        return torch.load(self.path, weights_only=True)
-
-
 class two_slots:
     """Two files in turn, each with a number and a digest in front."""
 
@@ -118,13 +101,13 @@ WRITES = """        with open(self.unfinished, "wb") as file:
 """
 WRONG = {
     "onto_the_path": (
-        "replaces",
+        "solution",
         "12.onto-the-path",
         "it is what torch.save's page shows: pytorch-lightning#688, #19970",
         (WRITES, "        torch.save(state, self.path)\n"),
     ),
     "removes_first": (
-        "replaces",
+        "solution",
         "12.removes-first",
         "os.rename fails on Windows where the target is there",
         (
@@ -134,7 +117,7 @@ WRONG = {
         ),
     ),
     "a_copy_first": (
-        "replaces",
+        "solution",
         "12.second-death",
         "a backup, and then the old habit",
         (
@@ -152,14 +135,14 @@ WRONG = {
         ),
     ),
     "on_another_disk": (
-        "replaces",
+        "solution",
         "12.other-disk",
         "tempfile is there for temporary files",
-        ('path + ".tmp"', "tempfile.mktemp()"),
+        ('path + ".unfinished"', "tempfile.mktemp()"),
         ("os.replace(self", "shutil.move(self"),
     ),
     "takes_the_newest": (
-        "replaces",
+        "solution",
         "12.takes-unfinished",
         "the newest file wins",
         (
@@ -170,7 +153,7 @@ WRONG = {
         ),
     ),
     "synced_too_late": (
-        "replaces",
+        "solution",
         "12.unsynced",
         "synced under its new name",
         (
@@ -183,13 +166,13 @@ WRONG = {
         ),
     ),
     "random_names": (
-        "replaces",
+        "solution",
         "12.piles-up",
         "no two saves may meet",
-        ('path + ".tmp"', "f'{path}.{random.getrandbits(60)}'"),
+        ('path + ".unfinished"', "f'{path}.{random.getrandbits(60)}'"),
     ),
     "swallows": (
-        "replaces",
+        "solution",
         "12.swallows",
         "a save must not end the job",
         (
@@ -200,7 +183,7 @@ WRONG = {
         ),
     ),
     "catches_all": (
-        "replaces",
+        "solution",
         "12.hides-damage",
         "no checkpoint, begin anew",
         (
@@ -210,29 +193,29 @@ WRONG = {
         ),
     ),
     "any_pickle": (
-        "replaces",
+        "solution",
         "12.runs-strangers",
         "numpy's state did not load: pytorch 2.6's new default",
         ("weights_only=True", "weights_only=False"),
     ),
     "exclusively": (
-        "replaces",
+        "solution",
         "12.next-save",
         "mode x refuses to write over another's file",
         ('self.unfinished, "wb"', 'self.unfinished, "xb"'),
     ),
     "clears_what_looks_temporary": (
-        "replaces",
+        "solution",
         "12.neighbours",
-        "what ends in .tmp is a leftover, one thinks",
+        "what ends so is a leftover, one thinks",
         (
             WRITES,
-            "        for one in pathlib.Path(self.path).parent.glob('*.tmp'):\n"
+            "        for one in pathlib.Path(self.path).parent.glob('*.unfinished'):\n"
             "            one.unlink()\n" + WRITES,
         ),
     ),
     "remembers": (
-        "replaces",
+        "solution",
         "12.remembers",
         "why read what was written a moment ago",
         ("        os.replace(self", "        self.last = state\n        os.replace(self"),
@@ -243,19 +226,19 @@ WRONG = {
         ),
     ),
     "always_opens": (
-        "replaces",
+        "solution",
         "12.nothing-saved",
         "torch.load has its own way to say that nothing is there",
         ("        if not os.path.exists(self.path):\n            return None\n", ""),
     ),
     "one_name_for_the_folder": (
-        "replaces",
+        "solution",
         "12.one-name",
         "a temporary file is a temporary file",
-        ('path + ".tmp"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
+        ('path + ".unfinished"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
     ),
     "digest_named_later": (
-        "replaces",
+        "solution",
         "12.lost",
         "two files get their names in one step each, and not in one step together",
         (

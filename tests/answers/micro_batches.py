@@ -7,16 +7,6 @@ import torch
 import torch.distributed as dist
 
 
-def by_divmod(global_batch, largest):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    size, rest = divmod(global_batch, n)
-    count = math.ceil(math.ceil(global_batch / n) / largest)
-    if count == 0:
-        return []
-    small, more = divmod(size + (rank < rest), count)
-    return [small + (k < more) for k in range(count)]
-
-
 def by_splitting(global_batch, largest):
     shares = torch.arange(global_batch).tensor_split(dist.get_world_size())
     count = -(-len(shares[0]) // largest)
@@ -44,14 +34,14 @@ def by_dealing(global_batch, largest):
 
 WRONG = {
     "batch_per_rank": (
-        "by_divmod",
+        "solution",
         "12.everything",
         "the batch of one rank is kept when the world changes: Fast-LLM#241",
         ("divmod(global_batch, n)", "divmod(global_batch, 1)"),
         ("math.ceil(global_batch / n)", "global_batch"),
     ),
     "rest_lost": (
-        "by_divmod",
+        "solution",
         "12.remainder-lost",
         "whole numbers of samples",
         ("size + (rank < rest)", "size"),
@@ -64,13 +54,13 @@ WRONG = {
         ("len(shares[0])", "len(shares[dist.get_rank()])"),
     ),
     "never_empty": (
-        "by_divmod",
+        "solution",
         "12.at-least-one",
         "a batch without samples has no mean",
         ("[small + (k < more)", "[max(1, small + (k < more))"),
     ),
     "larger_last": (
-        "by_divmod",
+        "solution",
         "12.larger-last",
         "what is left over goes to the end",
         ("(k < more)", "(k >= count - more)"),
@@ -82,13 +72,13 @@ WRONG = {
         ("    if not count:\n        return []\n", ""),
     ),
     "no_zeros": (
-        "by_divmod",
+        "solution",
         "12.no-zeros",
         "a micro-batch without samples is left out",
         ("for k in range(count)]", "for k in range(count) if small + (k < more)]"),
     ),
     "more_on_the_last": (
-        "by_divmod",
+        "solution",
         "12.other-ranks",
         "cuts at rank * size / n",
         (
@@ -97,7 +87,7 @@ WRONG = {
         ),
     ),
     "so_many": (
-        "by_divmod",
+        "solution",
         "12.largest-is-a-size",
         "largest is taken for a number of micro-batches",
         (
@@ -106,7 +96,7 @@ WRONG = {
         ),
     ),
     "one_more": (
-        "by_divmod",
+        "solution",
         "12.one-too-many",
         "the rest has a micro-batch of its own, also if there is none",
         (
@@ -115,13 +105,13 @@ WRONG = {
         ),
     ),
     "rest_to_the_last": (
-        "by_divmod",
+        "solution",
         "12.rest-to-one",
         "the last rank takes what is left",
         ("size + (rank < rest)", "size + rest * (rank == n - 1)"),
     ),
     "all_together": (
-        "by_divmod",
+        "solution",
         "12.limit-of-all",
         "largest is what the ranks compute at one time",
         ("math.ceil(math.ceil(global_batch / n) / largest)", "math.ceil(global_batch / largest)"),
