@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from watched_jobs import ROOT, gone, start
+from processes import gone
+from watched_jobs import ROOT, start
 
 from course_tools.watch.watch_command import main
 
