@@ -51,7 +51,6 @@ WATCHED = (
     "One rank raises",
     "Killed from outside",
     "A segmentation fault",
-    "Leaving early by sys.exit",
     "Both send first",
     "A peer that has already returned",
     "Two groups, two orders",
@@ -69,7 +68,6 @@ def run(work, world_size=4):
     dist.barrier()
     print("cause", time.time(), flush=True)
     work()
-    dist.destroy_process_group()
 
 {code}"""
 
