@@ -2,10 +2,8 @@
 
 import hashlib
 import io
-import json
 import os
 import pathlib
-import pickle
 import random
 import shutil
 import tempfile
@@ -72,25 +70,6 @@ class a_folder_each:
         if not self.path.exists():
             return None
         return torch.load(self.path.with_name(self.path.read_text()) / "state", weights_only=True)
-
-
-class opened_synced:
-    """Every write waits for the disk; nothing is left to sync."""
-
-    def __init__(self, path):
-        self.path, self.new = path, path + ".new"
-
-    def save(self, state):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_SYNC
-        with os.fdopen(os.open(self.new, flags, 0o644), "wb") as file:
-            torch.save(state, file)
-        os.replace(self.new, self.path)
-
-    def load(self):
-        try:
-            return torch.load(self.path, weights_only=True)
-        except FileNotFoundError:
-            return None
 
 
 WRITES = """        with open(self.unfinished, "wb") as file:

@@ -45,7 +45,7 @@ WRONG = {
         "12.remainder-lost",
         "whole numbers of samples",
         ("size + (rank < rest)", "size"),
-        ("math.ceil(global_batch / n)", "size"),
+        ("math.ceil(global_batch / n)", "global_batch // n"),
     ),
     "counts_its_own": (
         "by_splitting",
