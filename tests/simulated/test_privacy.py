@@ -163,10 +163,6 @@ def where():
     )
 
 
-def test_the_default_group_is_ready():
-    assert simulate(where, world_size=2).results == [("cpu", r, 2, "gloo", True) for r in range(2)]
-
-
 def fail():
     raise KeyError(dist.get_rank())
 

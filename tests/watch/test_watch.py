@@ -90,7 +90,7 @@ def test_groups_of_some_ranks_come_through_in_silence_and_logs_can_be_read(tmp_p
     assert done.ends == [(f"rank {n} [1.0, 1.0]\n", "") for n in range(3)]
     assert main(["--read", str(tmp_path / "logs")]) == 0
     said = capsys.readouterr().out
-    assert said == "10 calls of 3 ranks, and nothing wrong is found in them.\n"
+    assert said == "16 calls of 3 ranks, and nothing wrong is found in them.\n"
 
 
 BROKEN = {
@@ -132,6 +132,17 @@ def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
     assert done.said.count("course_lib.watch: ") == 1
     assert done.said.startswith(f"course_lib.watch: {says}")
     assert line in done.said
+
+
+def test_a_deadlock_is_ended_on_demand(tmp_path: Path):
+    source = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        dist.recv(torch.ones(4), 1 - dist.get_rank())
+    """
+    job = start(tmp_path, source, options=["--end"]).finish()
+    assert job.codes[0] == -signal.SIGTERM
+    assert "Deadlock: every rank waits for another." in job.said
 
 
 def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_path: Path):
