@@ -59,15 +59,19 @@ WATCHED = (
     "dtype: float32 against int32",
 )
 SCRIPT = """\
-'''told: {told}
+r'''told: {told}
 ranks: {ranks}'''
-import time, torch, torch.distributed as dist
+import atexit, time, torch, torch.distributed as dist
+
+def cause():
+    print("cause", time.time(), flush=True)
 
 def run(work, world_size=4):
     dist.init_process_group("gloo")
     dist.barrier()
-    print("cause", time.time(), flush=True)
+    cause()
     work()
+    atexit.register(cause)  # until then it may call
 
 {code}"""
 

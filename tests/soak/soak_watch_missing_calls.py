@@ -1,4 +1,4 @@
-"""Each call that one rank leaves out is told of a watched job; where none is missing, nothing is."""
+"""Each call that one rank leaves out is told of a watched job. Where none is, nothing is told."""
 
 from __future__ import annotations
 
