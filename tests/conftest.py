@@ -50,7 +50,8 @@ hypothesis.settings.load_profile("course")
 # What one process runs of these, by the start of a test's path: the tests share what takes long to
 # make, as the cases of an exercise, a fork server, kernels, a browser.
 TOGETHER = re.compile(
-    r"tests/checks/test_zoo.py.*\[\w+|tests/grading/\w+|tests/ranks/test_kernel|tests/test_browser_"
+    r"tests/checks/test_zoo.py.*\[\w+|tests/grading/\w+"
+    r"|tests/ranks/test_kernel|tests/test_browser_"
 )
 
 
