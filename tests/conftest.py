@@ -47,13 +47,11 @@ hypothesis.settings.register_profile("course", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("course")
 
 
-# Tests whose path begins so run in one process: they share what takes long to make, as a browser, a
-# fork server, the cases of an exercise.
-TOGETHER = (
-    "tests/checks/test_zoo.py",
-    "tests/grading/",
-    "tests/ranks/test_kernel.py",
-    "tests/test_browser_",
+# What one process runs of these, by the start of a test's path: the tests share what takes long to
+# make, as the cases of an exercise, a fork server, kernels, a browser.
+TOGETHER = re.compile(
+    r"tests/checks/test_zoo.py.*\[\w+|tests/grading/\w+"
+    r"|tests/ranks/test_kernel|tests/test_browser_"
 )
 
 
@@ -72,7 +70,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((place for place in TOGETHER if nodeid.startswith(place)), nodeid)
+            found = TOGETHER.match(nodeid)
+            return re.sub("::.*\\[", " ", found[0]) if found else nodeid
 
     return Together(config, log)
 

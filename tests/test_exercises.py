@@ -1,22 +1,18 @@
-"""The course's exercises lie where the index says, and each lesson's can be handed out alone."""
+"""Exercises lie where the index says. That a lesson can be handed out alone: test_release."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import zoo
 
 import course_exercises
 from course_check.exercise import Diagnosis
 from course_check.usual_diagnoses import gravest
 from course_exercises.catalogue import exercises, find
-from course_lib.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(course_exercises.INDEX)
@@ -72,36 +68,3 @@ def test_a_hint_without_a_mistake_is_named_as_a_finding_is(lesson: str) -> None:
         for hint in named:
             said = source.count(f'"{hint.id}"') + rules.count(f'"{hint.id}"')
             assert said > 1, f"{name}: nothing is found that is called {hint.id}"
-
-
-CHECKS = """
-import sys
-from course_lib.__main__ import main
-from course_exercises.catalogue import exercises
-print(*sorted(exercises()))
-sys.exit(main(["check", *sys.argv[1:]]))
-"""
-
-
-@pytest.mark.slow
-def test_a_lesson_that_is_released_alone_can_be_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that needs a file which lessons share."""
-    lesson, name = "lesson_06_ddp", "accumulate_step"
-    monkeypatch.chdir(ROOT)
-    out, kept, file = (tmp_path / name for name in ("out", "kept.json", "answer.py"))
-    options = ["--lessons", lesson[7:9], "--manifest", str(kept), "--out", str(out)]
-    assert main(["release", *options]) == 0
-    file.write_text(zoo.source(name, "as_documented"))
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKS, name, str(file)],
-        cwd=out,
-        env=os.environ | {"PYTHONPATH": str(out)},
-        text=True,
-        capture_output=True,
-        timeout=120,
-    )
-    known, _, said = done.stdout.partition("\n")
-    assert known.split() == sorted(course_exercises.INDEX[lesson]), done.stderr
-    assert "passed" in said and done.returncode == 0, done.stdout

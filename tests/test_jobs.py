@@ -9,15 +9,14 @@ import re
 import runpy
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import kubernetes_validate
-import psutil
 import pytest
 import torch
 import yaml
+from processes import gone
 from torch.distributed.run import get_args_parser
 
 from course_lib import CourseError, run
@@ -153,37 +152,7 @@ tell(); time.sleep(60)
     process.kill()
     process.stdin.write("\n")
     process.stdin.close()
-    end = time.monotonic() + 50
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < end, "the rank lives on"
-        time.sleep(0.05)  # nobody is told of the end of another's child
-
-
-DIES_ONCE = """
-import os, signal, sys
-sys.path.insert(0, os.environ["JOBS"])
-import train
-save = train.save
-def save_and_die(path, state):
-    save(path, state)
-    if (os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]) == ("1", "0"):
-        os.kill(os.getpid(), signal.SIGKILL)
-train.save = save_and_die
-train.main()
-"""
-
-
-@pytest.mark.slow
-def test_a_job_goes_on_from_its_checkpoint_when_a_rank_has_died(tmp_path: Path):
-    """As lessons 06 and 07 say: by --max-restarts, and the variable that train.sbatch sets."""
-    (tmp_path / "dies.py").write_text(DIES_ONCE)
-    words = ["--standalone", "--nproc-per-node=2", "--max-restarts=2", "dies.py", "--epochs=2"]
-    variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "JOBS": str(JOBS)}
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", *words], cwd=tmp_path,
-                          env=ENVIRONMENT | variables, text=True, capture_output=True,
-                          timeout=200)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "continues from digits.pt after epoch 0" in done.stdout
+    assert gone([pid], 50) == [], "the rank lives on"
 
 
 # ------------------------------------------------------------------------------- Slurm

@@ -160,7 +160,7 @@ print("after")
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_it_and_a_pipe_gets_nothing(tmp_path: Path):
+def test_a_terminal_shows_it_and_keeps_nothing_of_it(tmp_path: Path):
     script = tmp_path / "long.py"
     script.write_text(LONG.format(wait="pass"))
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
@@ -186,11 +186,6 @@ def test_a_terminal_shows_it_and_a_pipe_gets_nothing(tmp_path: Path):
     finally:
         os.close(terminal)
     assert shown(said) == ""
-
-    done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, timeout=120
-    )
-    assert (done.stdout, done.stderr) == (b"before\nafter\n", b"")
 
 
 @pytest.mark.slow

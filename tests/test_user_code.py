@@ -88,6 +88,15 @@ def test_the_readers_own_exec_is_not_passed_over():
     assert space["made_by_exec"]() == "made_by_exec"
 
 
+def test_a_script_of_this_library_is_the_readers_where_watch_starts_it():
+    path = str(Path(user_code.__file__).parents[1] / "course_tools" / "jobs" / "train.py")
+    assert not user_code.is_user_code(path)
+    user_code.claim_place(path)
+    assert user_code.is_user_code(path)
+    user_code.claim(print)  # nobody's place any more
+    assert not user_code.is_user_code(path)
+
+
 @pytest.mark.parametrize("end", ["", "/"])
 def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, monkeypatch):
     (tmp_path / "lib-1.0.dist-info").mkdir()

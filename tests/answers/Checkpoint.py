@@ -2,32 +2,13 @@
 
 import hashlib
 import io
-import json
 import os
 import pathlib
-import pickle
 import random
 import shutil
 import tempfile
 
 import torch
-
-
-class replaces:
-    def __init__(self, path):
-        self.path, self.unfinished = path, path + ".tmp"
-
-    def save(self, state):
-        with open(self.unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
-
-    def load(self):
-        if not os.path.exists(self.path):
-            return None
-        return torch.load(self.path, weights_only=True)
 
 
 class two_slots:
@@ -91,25 +72,6 @@ class a_folder_each:
         return torch.load(self.path.with_name(self.path.read_text()) / "state", weights_only=True)
 
 
-class opened_synced:
-    """Every write waits for the disk; nothing is left to sync."""
-
-    def __init__(self, path):
-        self.path, self.new = path, path + ".new"
-
-    def save(self, state):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_SYNC
-        with os.fdopen(os.open(self.new, flags, 0o644), "wb") as file:
-            torch.save(state, file)
-        os.replace(self.new, self.path)
-
-    def load(self):
-        try:
-            return torch.load(self.path, weights_only=True)
-        except FileNotFoundError:
-            return None
-
-
 WRITES = """        with open(self.unfinished, "wb") as file:
             torch.save(state, file)
             file.flush()
@@ -118,13 +80,13 @@ WRITES = """        with open(self.unfinished, "wb") as file:
 """
 WRONG = {
     "onto_the_path": (
-        "replaces",
+        "solution",
         "12.onto-the-path",
         "it is what torch.save's page shows: pytorch-lightning#688, #19970",
         (WRITES, "        torch.save(state, self.path)\n"),
     ),
     "removes_first": (
-        "replaces",
+        "solution",
         "12.removes-first",
         "os.rename fails on Windows where the target is there",
         (
@@ -134,7 +96,7 @@ WRONG = {
         ),
     ),
     "a_copy_first": (
-        "replaces",
+        "solution",
         "12.second-death",
         "a backup, and then the old habit",
         (
@@ -152,14 +114,14 @@ WRONG = {
         ),
     ),
     "on_another_disk": (
-        "replaces",
+        "solution",
         "12.other-disk",
         "tempfile is there for temporary files",
-        ('path + ".tmp"', "tempfile.mktemp()"),
+        ('path + ".unfinished"', "tempfile.mktemp()"),
         ("os.replace(self", "shutil.move(self"),
     ),
     "takes_the_newest": (
-        "replaces",
+        "solution",
         "12.takes-unfinished",
         "the newest file wins",
         (
@@ -170,7 +132,7 @@ WRONG = {
         ),
     ),
     "synced_too_late": (
-        "replaces",
+        "solution",
         "12.unsynced",
         "synced under its new name",
         (
@@ -183,13 +145,13 @@ WRONG = {
         ),
     ),
     "random_names": (
-        "replaces",
+        "solution",
         "12.piles-up",
         "no two saves may meet",
-        ('path + ".tmp"', "f'{path}.{random.getrandbits(60)}'"),
+        ('path + ".unfinished"', "f'{path}.{random.getrandbits(60)}'"),
     ),
     "swallows": (
-        "replaces",
+        "solution",
         "12.swallows",
         "a save must not end the job",
         (
@@ -200,7 +162,7 @@ WRONG = {
         ),
     ),
     "catches_all": (
-        "replaces",
+        "solution",
         "12.hides-damage",
         "no checkpoint, begin anew",
         (
@@ -210,39 +172,29 @@ WRONG = {
         ),
     ),
     "any_pickle": (
-        "replaces",
+        "solution",
         "12.runs-strangers",
         "numpy's state did not load: pytorch 2.6's new default",
         ("weights_only=True", "weights_only=False"),
     ),
     "exclusively": (
-        "replaces",
+        "solution",
         "12.next-save",
         "mode x refuses to write over another's file",
         ('self.unfinished, "wb"', 'self.unfinished, "xb"'),
     ),
     "clears_what_looks_temporary": (
-        "replaces",
+        "solution",
         "12.neighbours",
-        "what ends in .tmp is a leftover, one thinks",
+        "what ends so is a leftover, one thinks",
         (
             WRITES,
-            "        for one in pathlib.Path(self.path).parent.glob('*.tmp'):\n"
-            "            one.unlink()\n" + WRITES,
-        ),
-    ),
-    "clears_what_begins_with_the_path": (
-        "replaces",
-        "12.neighbours",
-        "what begins with the checkpoint's name is its own, one thinks",
-        (
-            WRITES,
-            "        for one in pathlib.Path(self.path).parent.glob('state.pt.*'):\n"
+            "        for one in pathlib.Path(self.path).parent.glob('*.unfinished'):\n"
             "            one.unlink()\n" + WRITES,
         ),
     ),
     "remembers": (
-        "replaces",
+        "solution",
         "12.remembers",
         "why read what was written a moment ago",
         ("        os.replace(self", "        self.last = state\n        os.replace(self"),
@@ -253,46 +205,19 @@ WRONG = {
         ),
     ),
     "always_opens": (
-        "replaces",
+        "solution",
         "12.nothing-saved",
         "torch.load has its own way to say that nothing is there",
         ("        if not os.path.exists(self.path):\n            return None\n", ""),
     ),
     "one_name_for_the_folder": (
-        "replaces",
+        "solution",
         "12.one-name",
         "a temporary file is a temporary file",
-        ('path + ".tmp"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
-    ),
-    "another_ending": (
-        "replaces",
-        "12.one-name",
-        "with_suffix() takes the rank's number away, if that is the ending",
-        ('path + ".tmp"', 'str(pathlib.Path(path).with_suffix(".tmp"))'),
-    ),
-    "digest_beside": (
-        "replaces",
-        "12.takes-unfinished",
-        "load() is careful, and the digest is written in place",
-        (
-            "        os.replace(self.unfinished, self.path)\n",
-            "        with open(self.unfinished, 'rb') as file:\n"
-            "            digest = hashlib.sha256(file.read()).hexdigest()\n"
-            "        with open(self.path + '.sha256', 'w') as file:\n"
-            "            file.write(digest)\n            file.flush()\n"
-            "            os.fsync(file.fileno())\n"
-            "        os.replace(self.unfinished, self.path)\n",
-        ),
-        (
-            "            return None\n",
-            "            return None\n"
-            "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
-            "        if open(self.path + '.sha256').read() != digest:\n"
-            "            raise ValueError('spoilt')\n",
-        ),
+        ('path + ".unfinished"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
     ),
     "digest_named_later": (
-        "replaces",
+        "solution",
         "12.lost",
         "two files get their names in one step each, and not in one step together",
         (
@@ -311,37 +236,6 @@ WRONG = {
             "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
             "        if open(self.path + '.sha256').read() != digest:\n"
             "            raise ValueError('spoilt')\n",
-        ),
-    ),
-    "synced_before_it_is_flushed": (
-        "replaces",
-        "12.unsynced",
-        "fsync writes all, one thinks: what Python keeps of a small state is not in the file yet",
-        (
-            WRITES,
-            """        whole = io.BytesIO()
-        torch.save(state, whole)
-        with open(self.unfinished, "wb") as file:
-            file.write(whole.getvalue())
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
-""",
-        ),
-    ),
-    "named_before_it_is_flushed": (
-        "replaces",
-        "12.unsynced",
-        "the name is given inside of the with block: Python has not written all yet",
-        (
-            WRITES,
-            """        whole = io.BytesIO()
-        torch.save(state, whole)
-        with open(self.unfinished, "wb", buffering=1 << 20) as file:
-            file.write(whole.getvalue())
-            os.replace(self.unfinished, self.path)
-            file.flush()
-            os.fsync(file.fileno())
-""",
         ),
     ),
 }

@@ -129,10 +129,6 @@ WRONG = {
     "torchs_own": ("Countdown", "10.torchs-own", "a few lines around what is there already",
                    ("            self.syncs = before",
                     f"            self.syncs = before\n{WRAPPED}")),
-    "takes_the_parameter": ("Countdown", "10.stays-local", "the hook is given the parameter "
-                            "(picotron#39)",
-                            ("else p.grad for p in bucket", "else p.detach() for p in bucket"),
-                            ("p.grad = mean.view_as(p)", "p.data = mean.view_as(p)")),
     "waits_in_the_hook": ("Countdown", "10.waits-in-hook", "what is started is waited for",
                           (ISSUE, f"{ISSUE}\n        self.works[-1][0].wait()")),
     "issues_what_is_full": ("Countdown", "10.only-without-gradient-or-two-swapped", "what is full "
@@ -152,12 +148,6 @@ WRONG = {
                   ("        self.left, self.works = [], []\n\n    @context",
                    "        self.left = [n or len(b) for n, b in zip(self.left, self.buckets)]\n"
                    "        self.works = []\n\n    @context")),
-    "divides_in_the_hook": ("Countdown", "10.divided-early", "the hook has the gradient at hand",
-                            (" / dist.get_world_size()", ""),
-                            ("def arrived(self, number):", "def arrived(self, number, grad):"),
-                            ("lambda _, b=number: self.arrived(b)",
-                             "lambda p, b=number: self.arrived(b, p.grad.div_(dist."
-                             "get_world_size()))")),
     "a_bucket_for_each_dtype": ("Gathered", "10.only-another-dtype", "a bucket may wait for more",
                                 ("            last = self.buckets[-1] if self.buckets else []\n",
                                  "            last = next((b for b in self.buckets[::-1] if "
@@ -180,9 +170,6 @@ WRONG = {
                                "module.parameters()")),
     "averages_the_parameter": ("Countdown", "10.parameter", "the hook is given the parameter",
                                ("else p.grad for p in bucket", "else p.detach() for p in bucket")),
-    "too_early_a_hook": ("Countdown", "10.too-early", "register_hook is the better known",
-                         ("register_post_accumulate_grad_hook(lambda _",
-                          "register_hook(lambda _")),
     "true_when_it_ends": ("Countdown", "10.always", "a block in a block is not thought of",
                           ("self.syncs = before", "self.syncs = True")),
     "no_start_and_sum": ("Countdown", "10.no-broadcast", "two at once",

@@ -136,61 +136,23 @@ WRONG = {
             ("mine, whole.flatten(), dist.ReduceOp.AVG", "mine, whole.flatten()")),
     "one_too_few": ("OneByOne", "13.one-too-few", "the others are n - 1, one counts oneself out",
                     ("piece.grad /= self.n", "piece.grad /= max(1, self.n - 1)")),
-    "nobody_hears": ("Pieces", "13.others-stay", "owners update and nobody tells (RamTorch#13)",
-                     ("            dist.all_gather_single(whole, mine)\n",
-                      "            whole.copy_(self.cut_all(which))\n"),
-                     ("    def gradient(self, p):",
-                      "    def cut_all(self, which):\n"
-                      "        rows = torch.cat([self.cut(self.params[i].detach(), self.sizes[i])\n"
-                      "                          for i in which], dim=1)\n"
-                      "        rows[dist.get_rank()] = torch.cat([self.own[i].detach()\n"
-                      "                                           for i in which])\n"
-                      "        return rows.flatten()\n\n    def gradient(self, p):")),
     "zeros_for_none": ("Pieces", "13.none-moves", "None counts as zero, it says",
                        ("piece if there[i] > 0 else None", "piece")),
     "zero_for_none": ("Pieces", "13.only-zero-on-all-ranks", "zeros move nothing, one thinks",
                       ("float(p.grad is not None)",
                        "float(p.grad is not None and bool(p.grad.any()))")),
-    "zero_grad_of_the_pieces": ("OneByOne", "13.gradient-stays", "the inner one has a zero_grad",
-                                ("        self.zero_grad()\n\n", "\n"),
-                                ("for p in self.params + self.pieces", "for p in self.pieces")),
     "skips_none": ("Pieces", "13.skips-none", "what has no gradient is left out",
                    ("for i, p in enumerate(self.params) if p.dtype == dtype]\n            sizes",
                     "for i, p in enumerate(self.params)\n                     if p.dtype == dtype "
                     "and p.grad is not None]\n            sizes")),
-    "all_states": ("OneByOne", "13.holds-too-much", "shards nothing, as a published test accepts",
-                   ("self.inner = make(self.pieces, **options)",
-                    "self.inner = make(self.params, **options)"),
-                   ("            piece.grad = torch.empty_like(piece)\n"
-                    "            dist.reduce_scatter(piece.grad, self.parts(grad))\n"
-                    "            piece.grad /= self.n\n",
-                    "            p.grad = grad\n            dist.all_reduce(p.grad, "
-                    "dist.ReduceOp.AVG)\n"),
-                   ("        for p, piece in zip(self.params, self.pieces, strict=True):\n"
-                    "            into", "        for p, piece in ():\n            into")),
     "piece_is_a_view": ("Pieces", "13.holds-too-much", "a view keeps the whole alive",
                         ("self.cut(p.detach(), k)[rank].clone()", "self.cut(p.detach(), k)[rank]")),
     "reduces_all": ("OneByOne", "13.all-reduced", "all_reduce is the better known",
                     ("            dist.reduce_scatter(piece.grad, self.parts(grad))\n",
                      "            dist.all_reduce(grad)\n"
                      "            piece.grad.copy_(self.parts(grad)[self.rank])\n")),
-    "again": ("Pieces", "13.state-lost", "the optimizer is made where it is used",
-              ("        self.made.step()\n", "        self.made = self.again()\n"
-               "        self.made.step()\n"),
-              ("        self.made = make(self.own, **options)",
-               "        self.again = lambda: make(self.own, **options)\n"
-               "        self.made = self.again()")),
-    "no_remainder": ("OneByOne", "13.rest-stays", "lengths are taken for multiples of n",
-                     ("        pad = -t.numel() % self.n\n"
-                      "        return [*nn.functional.pad(t.reshape(-1), (0, pad)).chunk(self.n)]",
-                      "        k = t.numel() // self.n\n"
-                      "        return [*t.reshape(-1)[: k * self.n].view(self.n, k)]"),
-                     ("p.copy_(torch.cat(into)[: p.numel()].view(p.shape))",
-                      "p.view(-1)[: piece.numel() * self.n] = torch.cat(into)")),
     "generator_twice": ("Pieces", "13.only-a-generator", "params is a list, one thinks",
                         ("self.params = list(params)", "self.params = params")),
-    "pieces_keep_gradients": ("Pieces", "13.holds-too-much", "zero_grad() is the caller's affair",
-                              ("        self.made.zero_grad()\n", "")),
     "not_padded": ("OneByOne", "13.not-padded", "chunk makes n parts, one thinks",
                    ("nn.functional.pad(t.reshape(-1), (0, pad)).chunk", "t.reshape(-1).chunk")),
     "view_of_all": ("OneByOne", "13.only-channels-last", "a parameter lies row by row, one thinks",
@@ -202,9 +164,4 @@ WRONG = {
                       "piece.grad = torch.empty(len(piece), dtype=p.dtype)")),
     "same_piece": ("OneByOne", "13.same-piece", "the first chunk is taken for one's own",
                    ("self.parts(p.data)[self.rank]", "self.parts(p.data)[0]")),
-    "stale_gradient": ("OneByOne", "13.stale-gradient", "zero_grad() clears the caller's alone",
-                       ("                piece.grad = None\n", ""),
-                       ("for p in self.params + self.pieces", "for p in self.params")),
-    "steps_the_whole": ("OneByOne", "13.nothing-moves", "make takes parameters, and gets them",
-                        ("make(self.pieces, **options)", "make(self.params, **options)")),
 }  # fmt: skip

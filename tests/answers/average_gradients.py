@@ -2,16 +2,7 @@
 
 import torch
 import torch.distributed as dist
-
-
-def one_by_one(model):
-    for parameter in model.parameters():
-        if not parameter.requires_grad:
-            continue
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
+from torch import nn
 
 
 def one_bucket(model):
@@ -40,23 +31,23 @@ DIVIDES = "parameter.grad /= dist.get_world_size()"
 REDUCES = "dist.all_reduce(parameter.grad)"
 MISSING = "parameter.grad = torch.zeros_like(parameter)"
 WRONG = {
-    "sums": ("one_by_one", "05.sum", "all_reduce is taken for a mean; a larger learning rate hides "
+    "sums": ("solution", "05.sum", "all_reduce is taken for a mean; a larger learning rate hides "
              "it", (DIVIDES, "pass")),
-    "twice": ("one_by_one", "05.divided-twice", "the loss was divided as well (pytorch#42399)",
+    "twice": ("solution", "05.divided-twice", "the loss was divided as well (pytorch#42399)",
               (DIVIDES, "parameter.grad /= dist.get_world_size() ** 2")),
-    "weights": ("one_by_one", "05.averages-weights", "a hook gets the parameter for the gradient "
+    "weights": ("solution", "05.averages-weights", "a hook gets the parameter for the gradient "
                 "(picotron#39); plain SGD hides it",
                 (REDUCES, "dist.all_reduce(parameter.data)"),
                 (DIVIDES, "parameter.data /= dist.get_world_size()")),
-    "skips_none": ("one_by_one", "05.only-without-gradient", "a None is passed over, and its rank "
+    "skips_none": ("solution", "05.only-without-gradient", "a None is passed over, and its rank "
                    "misses the call", (MISSING, "continue")),
     "float32_zeros": ("gathered", "05.only-float64", "zeros are zeros, whatever their dtype",
                       ("torch.zeros_like(p).contiguous()", "torch.zeros(p.shape)")),
-    "replaces": ("one_by_one", "05.replaced", "grad = grad / n makes a new tensor",
+    "replaces": ("solution", "05.replaced", "grad = grad / n makes a new tensor",
                  (DIVIDES, "parameter.grad = parameter.grad / dist.get_world_size()")),
-    "not_waited": ("one_by_one", "05.never-waited", "async_op=True, and the Work dropped",
+    "not_waited": ("solution", "05.never-waited", "async_op=True, and the Work dropped",
                    (REDUCES, "dist.all_reduce(parameter.grad, async_op=True)")),
-    "on_rank_0": ("one_by_one", "05.not-everybody", "only rank 0 is to average",
+    "on_rank_0": ("solution", "05.not-everybody", "only rank 0 is to average",
                   (REDUCES, "if dist.get_rank() == 0: dist.all_reduce(parameter.grad)")),
     "not_copied_back": ("one_bucket", "05.left-unwritten", "torch.cat copies: the bucket is "
                         "averaged, and nobody copies it back",

@@ -62,15 +62,8 @@ WRONG = {
                         ("        if p.grad is not None and (",
                          "        dtype = p.dtype\n        if p.grad is not None and ("),
                         ("params[-1].dtype", "dtype")),
-    "generator_by_index": ("by_shares", "13.generator", "params is a list, one thinks",
-                           ("    params = list(params)\n", "")),
     "float64_norm": ("by_squares", "13.other-dtype", "a norm is a norm",
                      ("return norm.to(params[-1].dtype)", "return norm")),
-    "forgets_to_ask": ("by_squares", "13.own-norm", "the sum is taken for the sum of all",
-                       ("    dist.all_reduce(total)\n", "")),
-    "local_decides": ("by_shares", "13.own-norm", "a rank asks whether its own part is too long",
-                      ("if norm > max_norm", "if math.fsum(p.grad.double().norm().item() ** 2 "
-                       "for p in there) ** 0.5 > max_norm")),
     "clamp_turned_round": ("by_squares", "13.turned-round", "min and max are mixed up",
                            ("max=1.0", "min=1.0")),
     "pieces_alone": ("by_squares", "13.scales-a-part", "what is sharded is clipped",
@@ -79,7 +72,4 @@ WRONG = {
     "each_element": ("by_squares", "13.each-element", "clipping is clamping (clip_grad_value_)",
                      ("p.grad.mul_(torch.clamp(max_norm / (norm + 1e-6), max=1.0))",
                       "p.grad.clamp_(-max_norm, max_norm)")),
-    "largest_norm": ("by_squares", "13.root-first", "a norm of all is the largest of the norms",
-                     ("dist.all_reduce(total)", "dist.all_reduce(total, dist.ReduceOp.MAX)"),
-                     ("(p.sharded or dist.get_rank() == 0)", "True")),
 }  # fmt: skip

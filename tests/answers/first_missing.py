@@ -58,8 +58,6 @@ WRONG = {
                 "        if missing[key]:\n            return *key, sorted(who)")),
     "everybody": ("by_sets", "07.not-members", "groups are ignored",
                   ('set(call["members"])', "set(range(len(dumps)))")),
-    "another_op": ("by_sets", "07.another-op", "equal numbers are taken for equal calls",
-                   ("{rank for rank, op in ops.items() if op == usual}", "set(ops)")),
     "not_sorted_by_group": ("by_asking", "07.not-first", "calls are looked at in the order in "
                             "which they come", ("sorted(calls.items())", "calls.items()")),
     "a_set": ("by_sets", "07.container", "ranks are a set in the code, and stay one",

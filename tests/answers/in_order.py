@@ -59,8 +59,6 @@ WRONG = {
     "barriers": ("along_the_row", "01.collective", "n barriers make it right; nobody was asked to "
                  "meet", (WAITS, "    for _ in range(rank):\n        dist.barrier()\n"),
                  (TELLS, "    for _ in range(n - rank):\n        dist.barrier()\n")),
-    "too_early": ("along_the_row", "01.too-early", "the word is passed on before the work",
-                  ("    work()\n", ""), (TELLS, TELLS + "    work()\n")),
     "rank_0_waits": ("round_and_home", "01.receive-first", "a ring has no beginning, a row has",
                      ("if rank > 0:\n        dist.irecv(token, rank - 1)", "if n > 1:\n        "
                       "dist.irecv(token, (rank - 1) % n)"), (HOME, "")),

@@ -7,16 +7,6 @@ import torch
 import torch.distributed as dist
 
 
-def by_divmod(global_batch, largest):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    size, rest = divmod(global_batch, n)
-    count = math.ceil(math.ceil(global_batch / n) / largest)
-    if count == 0:
-        return []
-    small, more = divmod(size + (rank < rest), count)
-    return [small + (k < more) for k in range(count)]
-
-
 def by_splitting(global_batch, largest):
     shares = torch.arange(global_batch).tensor_split(dist.get_world_size())
     count = -(-len(shares[0]) // largest)
@@ -44,18 +34,18 @@ def by_dealing(global_batch, largest):
 
 WRONG = {
     "batch_per_rank": (
-        "by_divmod",
+        "solution",
         "12.everything",
         "the batch of one rank is kept when the world changes: Fast-LLM#241",
         ("divmod(global_batch, n)", "divmod(global_batch, 1)"),
         ("math.ceil(global_batch / n)", "global_batch"),
     ),
     "rest_lost": (
-        "by_divmod",
+        "solution",
         "12.remainder-lost",
         "whole numbers of samples",
         ("size + (rank < rest)", "size"),
-        ("math.ceil(global_batch / n)", "size"),
+        ("math.ceil(global_batch / n)", "global_batch // n"),
     ),
     "counts_its_own": (
         "by_splitting",
@@ -63,24 +53,14 @@ WRONG = {
         "each rank cuts what it has",
         ("len(shares[0])", "len(shares[dist.get_rank()])"),
     ),
-    "fills_up": (
-        "by_splitting",
-        "12.greedy",
-        "torch.split makes full ones and a last one",
-        (
-            "[len(part) for part in shares[dist.get_rank()].tensor_split(count)]",
-            "[min(largest, max(0, len(shares[dist.get_rank()]) "
-            "- k * largest)) for k in range(count)]",
-        ),
-    ),
     "never_empty": (
-        "by_divmod",
+        "solution",
         "12.at-least-one",
         "a batch without samples has no mean",
         ("[small + (k < more)", "[max(1, small + (k < more))"),
     ),
     "larger_last": (
-        "by_divmod",
+        "solution",
         "12.larger-last",
         "what is left over goes to the end",
         ("(k < more)", "(k >= count - more)"),
@@ -92,13 +72,13 @@ WRONG = {
         ("    if not count:\n        return []\n", ""),
     ),
     "no_zeros": (
-        "by_divmod",
+        "solution",
         "12.no-zeros",
         "a micro-batch without samples is left out",
         ("for k in range(count)]", "for k in range(count) if small + (k < more)]"),
     ),
     "more_on_the_last": (
-        "by_divmod",
+        "solution",
         "12.other-ranks",
         "cuts at rank * size / n",
         (
@@ -106,14 +86,8 @@ WRONG = {
             "(rank + 1) * global_batch // n - rank * global_batch // n",
         ),
     ),
-    "nobody_asks_who": (
-        "by_divmod",
-        "12.remainder-lost",
-        "every rank takes the largest share",
-        ("size + (rank < rest)", "size + (rest > 0)"),
-    ),
     "so_many": (
-        "by_divmod",
+        "solution",
         "12.largest-is-a-size",
         "largest is taken for a number of micro-batches",
         (
@@ -122,7 +96,7 @@ WRONG = {
         ),
     ),
     "one_more": (
-        "by_divmod",
+        "solution",
         "12.one-too-many",
         "the rest has a micro-batch of its own, also if there is none",
         (
@@ -130,43 +104,16 @@ WRONG = {
             "math.ceil(global_batch / n) // largest + 1 if global_batch else 0",
         ),
     ),
-    "nothing_for_nobody": (
-        "by_divmod",
-        "12.own-count",
-        "who has no samples has no micro-batches",
-        ("    if count == 0:\n", "    if size + (rank < rest) == 0:\n"),
-    ),
-    "rest_lost_after_counting": (
-        "by_divmod",
-        "12.remainder-lost",
-        "the count is right, and whole numbers of samples are cut",
-        ("size + (rank < rest)", "size"),
-    ),
     "rest_to_the_last": (
-        "by_divmod",
+        "solution",
         "12.rest-to-one",
         "the last rank takes what is left",
         ("size + (rank < rest)", "size + rest * (rank == n - 1)"),
     ),
     "all_together": (
-        "by_divmod",
+        "solution",
         "12.limit-of-all",
         "largest is what the ranks compute at one time",
         ("math.ceil(math.ceil(global_batch / n) / largest)", "math.ceil(global_batch / largest)"),
-    ),
-    "whole_batch_cut_as_shares": (
-        "by_divmod",
-        "12.everything",
-        "the count is that of a share",
-        ("size + (rank < rest)", "global_batch"),
-    ),
-    "counts_the_smallest": (
-        "by_divmod",
-        "12.one-too-few",
-        "the smallest share decides",
-        (
-            "math.ceil(math.ceil(global_batch / n) / largest)",
-            "max(1, math.ceil(size / largest)) if global_batch else 0",
-        ),
     ),
 }

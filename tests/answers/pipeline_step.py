@@ -69,12 +69,6 @@ WRONG = {
                             "y.backward(gradient if is_last else gradient / m)")),
     "no_leaf": ("solution", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
                 ("            x.requires_grad_()\n", "")),
-    "one_buffer": ("solution", "15.one-buffer-for-all", "a buffer is made once, before the loop",
-                   ("    for i in range(m):\n", "    box = torch.empty(shape)\n"
-                    "    for i in range(m):\n"),
-                   ("            x = torch.empty(shape)\n            dist.recv(x, rank - 1)\n"
-                    "            x.requires_grad_()\n", "            dist.recv(box, rank - 1)\n"
-                    "            x = box.detach().requires_grad_()\n")),
     "loss_everywhere": ("solution", "15.whose-data", "the training loop of one process",
                         ("        if is_last:\n            y =", "        if True:\n"
                          "            y =")),

@@ -110,11 +110,6 @@ EVERYONE = """    boxes = [mine.clone() for _ in range(n)]
     return
     if rank >= power:"""
 WRONG = {
-    "powers_of_two": ("folded", "09.left-out", "as in the picture of eight ranks",
-                      ("        dist.send(mine, rank - power)\n        dist.recv(mine, rank - "
-                       "power)", "        pass"), ("            dist.recv(inbox, rank + power)\n"
-                       "            mine += inbox", "            pass"),
-                      ("            dist.send(mine, rank + power)", "            pass")),
     "nobody_tells_the_extra": ("folded", "09.not-told", "the sum is done, one thinks",
                                ("\n        dist.recv(mine, rank - power)", ""),
                                ("            dist.send(mine, rank + power)", "            pass")),

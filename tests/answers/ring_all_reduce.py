@@ -82,10 +82,6 @@ WHOLE = """first, second, total = (tensor.contiguous().clone() for _ in range(3)
     return
     flat = tensor"""
 WRONG = {
-    "classic": ("in_two_halves", "04.wrong-buffer", "the classic tutorial's ring, which for years "
-                "added a tensor of the rank's own in place of the one that had arrived: "
-                "pytorch/pytorch#31572, mended by pytorch/tutorials#1039",
-                (FLAT, WHOLE.format("tensor"))),
     "classic_mended": ("in_two_halves", "04.whole-tensors", "the tutorial's ring as it is now: "
                        "right, and n/2 times the bytes (pytorch/tutorials#1039)",
                        (FLAT, WHOLE.format("inbox"))),

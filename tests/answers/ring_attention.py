@@ -2,40 +2,7 @@
 
 import torch
 import torch.distributed as dist
-
-
-def one_tensor(q, k, v, where):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    lengths = torch.zeros(n, dtype=torch.int64)
-    lengths[rank] = len(k)
-    dist.all_reduce(lengths)
-    d = q.shape[1]
-    top = q.new_full((len(q), 1), -torch.inf)
-    total, out = q.new_zeros(len(q), 1), torch.zeros_like(q)
-    block = torch.cat([k, v, where[:, None].to(k.dtype)], 1)
-    for step in range(n):
-        works = []
-        if step < n - 1:
-            coming = block.new_empty(lengths[(rank - step - 1) % n], block.shape[1])
-            works = dist.batch_isend_irecv(
-                [
-                    dist.P2POp(dist.isend, block, (rank + 1) % n),
-                    dist.P2POp(dist.irecv, coming, (rank - 1) % n),
-                ]
-            )
-        hidden = block[:, -1] > where[:, None]
-        scores = (q @ block[:, :d].t() / d**0.5).masked_fill(hidden, -torch.inf)
-        new = torch.maximum(top, scores.amax(1, keepdim=True))
-        powers = (scores - new).exp()
-        shrink = (top - new).exp()
-        total = total * shrink + powers.sum(1, keepdim=True)
-        out = out * shrink + powers @ block[:, d : 2 * d]
-        top = new
-        for work in works:
-            work.wait()
-        if step < n - 1:
-            block = coming
-    return out / total
+from torch import Tensor
 
 
 def three_messages(q, k, v, where):
@@ -96,27 +63,11 @@ def padded(q, k, v, where):
 
 
 WRONG = {
-    "not_rescaled": ("one_tensor", "14.not-rescaled", "the maximum is kept, and its use forgotten",
-                     ("shrink = (top - new).exp()", "shrink = torch.ones_like(top)")),
-    "mean_of_blocks": ("three_messages", "14.mean-of-blocks", "each block's result, averaged",
-                       ("    return out\n", "    return sum_of_blocks / n\n"),
-                       ("places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where",
-                        "places = torch.zeros_like(q), q.new_full((len(q),), -torch.inf), where\n"
-                        "    sum_of_blocks = 0"),
-                       ("        log_sum = both\n", "        log_sum = both\n"
-                        "        sum_of_blocks = sum_of_blocks + scores.softmax(1) @ v\n")),
-    "softmax_of_nothing": ("three_messages", "14.nan-of-nothing", "0 · NaN stays NaN",
-                           ("torch.where(own_sum.isneginf()[:, None], 0, "
-                            "(scores - own_sum[:, None]).exp())", "scores.softmax(1)"),
-                           ("torch.where(new > 0, new * (weights @ v), 0)", "new * (weights @ v)")),
-    "by_rank": ("one_tensor", "14.by-rank", "blocks come in order, one thinks",
-                ("hidden = block[:, -1] > where[:, None]",
-                 "src = (rank - step) % n\n        hidden = torch.full((len(q), len(block)), "
-                 "src > rank)\n        if src == rank:\n            hidden = "
-                 "torch.ones_like(hidden).triu(1)")),
-    "places_stay": ("one_tensor", "14.own-places", "k and v travel, and where does not",
+    "not_rescaled": ("solution", "14.not-rescaled", "the maximum is kept, and its use forgotten",
+                     ("(top - new).exp()", "torch.ones_like(top)")),
+    "places_stay": ("solution", "14.own-places", "k and v travel, and where does not",
                     ("hidden = block[:, -1] > where[:, None]", "hidden = where > where[:, None]")),
-    "gathers": ("one_tensor", "14.gathers", "all_gather is close enough "
+    "gathers": ("solution", "14.gathers", "all_gather is close enough "
                 "(foundation-model-stack#406)",
                 ("    for step in range(n):\n        works = []\n",
                  "    padded = block.new_zeros(int(lengths.max()), block.shape[1])\n"
@@ -126,61 +77,35 @@ WRONG = {
                  "    for step in range(n):\n        works, owner = [], (rank - step) % n\n"
                  "        block = blocks[owner][: int(lengths[owner])]\n"),
                 ("        if step < n - 1:\n"
-                 "            coming = block.new_empty(lengths[(rank - step - 1) % n], "
-                 "block.shape[1])\n            works = dist.batch_isend_irecv(\n"
-                 "                [\n"
-                 "                    dist.P2POp(dist.isend, block, (rank + 1) % n),\n"
-                 "                    dist.P2POp(dist.irecv, coming, (rank - 1) % n),\n"
-                 "                ]\n            )\n", ""),
-                ("        if step < n - 1:\n            block = coming\n", "")),
+                 "            coming = block.new_empty(int(lengths[(rank - step - 1) % n]), "
+                 "block.shape[1])\n"
+                 "            works = dist.batch_isend_irecv([dist.P2POp("
+                 "dist.isend, block, (rank + 1) % n),\n" + " " * 44 +
+                 "dist.P2POp(dist.irecv, coming, (rank - 1) % n)])\n", ""),
+                ("        block = coming if step < n - 1 else block\n", "")),
     "one_too_many": ("three_messages", "14.comes-home", "the last block is sent home",
                      ("        if step < n - 1:\n", "        if n > 1:\n")),
-    "kept": ("one_tensor", "14.blocks-kept", "what came is kept, one may need it",
+    "kept": ("solution", "14.blocks-kept", "what came is kept, one may need it",
              ("    for step in range(n):\n", "    kept = []\n    for step in range(n):\n"
               "        kept.append(block)\n")),
-    "not_low_enough": ("one_tensor", "14.only-far-below-zero", "a large number, one thinks",
+    "not_low_enough": ("solution", "14.only-far-below-zero", "a large number, one thinks",
                        ("masked_fill(hidden, -torch.inf)", "masked_fill(hidden, -1e4)")),
-    "places_in_half": ("one_tensor", "14.only-long", "places are small numbers, one thinks",
+    "places_in_half": ("solution", "14.only-long", "places are small numbers, one thinks",
                        ("where[:, None].to(k.dtype)", "where[:, None].half().to(k.dtype)")),
-    "maximum_of_all": ("one_tensor", "14.hidden-maximum", "the mask comes where it is needed",
-                       ("        scores = (q @ block[:, :d].t() / d**0.5)"
-                        ".masked_fill(hidden, -torch.inf)\n"
-                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n",
-                        "        scores = q @ block[:, :d].t() / d**0.5\n"
-                        "        new = torch.maximum(top, scores.amax(1, keepdim=True))\n"
-                        "        scores = scores.masked_fill(hidden, -torch.inf)\n")),
-    "by_rows": ("one_tensor", "14.scale", "d and the number of rows are both in the shape",
+    "by_rows": ("solution", "14.scale", "d and the number of rows are both in the shape",
                 ("/ d**0.5", "/ len(q)**0.5")),
-    "block_by_rank": ("one_tensor", "14.by-rank", "whole blocks are before or after",
-                      ("hidden = block[:, -1] > where[:, None]",
-                       "hidden = torch.full((len(q), len(block)), (rank - step) % n > rank)")),
-    "zeros_averaged": ("three_messages", "14.mean-of-blocks", "NaN is made 0, and all averaged",
-                       ("    return out\n", "    return sum_of_blocks / n\n"),
-                       ("new_full((len(q),), -torch.inf), where\n",
-                        "new_full((len(q),), -torch.inf), where\n    sum_of_blocks = 0\n"),
-                       ("        log_sum = both\n", "        log_sum = both\n        "
-                        "sum_of_blocks = sum_of_blocks + scores.softmax(1).nan_to_num(0) @ v\n")),
-    "divides_each_time": ("one_tensor", "14.divided-each-step", "each step has a result",
-                          ("out = out * shrink + powers @ block[:, d : 2 * d]",
-                           "out = (out * shrink + powers @ block[:, d : 2 * d]) / total"),
-                          ("return out / total", "return out")),
-    "values_stay": ("one_tensor", "14.stays", "v has its name still",
-                    ("powers @ block[:, d : 2 * d]",
-                     "powers @ v if len(block) == len(v) else out")),
-    "turned_round": ("one_tensor", "14.turned-round", "the mask says who is seen, one thinks",
-                     ("block[:, -1] > where[:, None]", "block[:, -1] < where[:, None]")),
-    "in_place": ("one_tensor", "14.written-before-wait", "one buffer is enough, one thinks",
+    "in_place": ("solution", "14.written-before-wait", "one buffer is enough, one thinks",
                  ("        hidden = block[:, -1] > where[:, None]",
                   "        if works and len(block) == len(coming):\n"
                   "            block.copy_(coming)\n"
                   "        hidden = block[:, -1] > where[:, None]")),
-    "scaled_in_place": ("one_tensor", "14.changes-argument", "q is scaled once, before the loop",
-                        ("    d = q.shape[1]\n",
-                         "    d = q.shape[1]\n    q.data.div_(d**0.5)\n"),
+    "scaled_in_place": ("solution", "14.changes-argument", "q is scaled once, before the loop",
+                        ("get_world_size(), q.shape[1]\n",
+                         "get_world_size(), q.shape[1]\n    q.data.div_(d**0.5)\n"),
                         ("block[:, :d].t() / d**0.5", "block[:, :d].t()")),
-    "one_neighbour": ("one_tensor", "14.not-met", "on a ring one has a neighbour, and talks to it",
+    "one_neighbour": ("solution", "14.not-met", "on a ring one has a neighbour, and talks to it",
                       ("dist.irecv, coming, (rank - 1) % n", "dist.irecv, coming, (rank + 1) % n")),
-    "large_scores": ("one_tensor", "14.only-large-or-far-below-zero",
+    "large_scores": ("solution", "14.only-large-or-far-below-zero",
                      "softmax is e to the power, over a sum",
                      ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
                       "new = torch.zeros_like(top)")),

@@ -98,32 +98,6 @@ def reduced_each_step(model, dataset, epochs, batch_size, seed):
     return out
 
 
-def three_numbers(model, dataset, epochs, batch_size, seed):
-    """Metrics travel in three float64, which may be as many bytes as a small layer's gradients."""
-    ddp = DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.5)
-    sampler = DistributedSampler(dataset, seed=seed)
-    out = {"loss": [], "accuracy": []}
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        sums = torch.zeros(3, dtype=torch.float64)
-        ddp.train()
-        for inputs, labels in DataLoader(dataset, batch_size, sampler=sampler):
-            loss = nn.functional.cross_entropy(ddp(inputs), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            sums[:2] += torch.tensor([loss.item() * len(labels), len(labels)])
-        ddp.eval()
-        with torch.no_grad():
-            inputs, labels = dataset[dist.get_rank() :: dist.get_world_size()]
-            sums[2] = (model(inputs).argmax(1) == labels).sum()
-        dist.all_reduce(sums)
-        out["loss"].append((sums[0] / sums[1]).item())
-        out["accuracy"].append((sums[2] / len(dataset)).item())
-    return out
-
-
 LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
 WRAPPER = "DistributedDataParallel(model)\n    optimizer"
 BACKWARD = "            loss.backward()\n"

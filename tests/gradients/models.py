@@ -112,27 +112,6 @@ def mixed(bug=""):
     return gradients(model)
 
 
-def zero_by_hand(bug=""):
-    """ZeRO: each rank keeps a flat shard of the mean of each gradient; zeros pad it."""
-    rank, n, model = dist.get_rank(), dist.get_world_size(), stack()
-    model(data()[0].chunk(n)[rank]).square().mean().backward()
-    kept, places = {}, {}
-    for name, p in model.named_parameters():
-        size = -(-p.numel() // n)
-        full = F.pad(p.grad.flatten(), (0, size * n - p.numel()))
-        shard = torch.empty(size)
-        dist.reduce_scatter_tensor(shard, full)
-        shard /= n
-        if bug == "a shard too far" and name == "0.up.weight":
-            whole = [torch.empty(size) for _ in range(n)]
-            dist.all_gather(whole, shard)
-            shard = whole[(rank + 1) % n]
-        here = range(rank * size, min(p.numel(), (rank + 1) * size))
-        kept[name], places[name] = torch.zeros(len(here)), {0: here}
-        kept[name].grad = shard[: len(here)]
-    return gradients(kept, places)
-
-
 def pipeline(bug=""):
     """Two stages on two ranks, each with its own numbers; two micro-batches."""
     rank, block = dist.get_rank(), stack()[dist.get_rank()]
@@ -152,104 +131,6 @@ def pipeline(bug=""):
             dist.send(got.grad, 0)
     own = gradients(stage)
     return {re.sub(r"^\d+", lambda n: str(int(n[0]) + rank), name): g for name, g in own.items()}
-
-
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed, self.block, self.head = nn.Embedding(VOCAB, D), Block(), nn.Linear(D, VOCAB)
-        self.head.weight = self.embed.weight
-
-    def forward(self, ids):
-        return self.head(self.block(self.embed(ids)))
-
-
-def tied_whole():
-    model, ids = Tied(), data()[1]
-    F.cross_entropy(model(ids).flatten(0, 1), ids.roll(1, 1).flatten()).backward()
-    return gradients(model)
-
-
-def tied(bug=""):
-    """An embedding that is the head's weight, too, under DDP and activation checkpointing."""
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-
-    model = Tied()
-    if bug == "untied by a copy":
-        model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
-    model.block = checkpoint_wrapper(model.block)
-    ddp = DistributedDataParallel(model)
-    ids = data()[1].chunk(4)[dist.get_rank()]
-    F.cross_entropy(ddp(ids).flatten(0, 1), ids.roll(1, 1).flatten()).backward()
-    return gradients(ddp)
-
-
-class Gathered(torch.autograd.Function):
-    """The rows of all ranks; backward, the sum of the gradients of one's own."""
-
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        out = x.new_empty(len(x) * group.size(), *x.shape[1:])
-        dist.all_gather_into_tensor(out, x.contiguous(), group=group)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return Scattered.apply(g, ctx.group), None
-
-
-class Scattered(torch.autograd.Function):
-    """One's own rows of the sum; backward, the gradients of all ranks' rows."""
-
-    @staticmethod
-    def forward(ctx, x, group):
-        ctx.group = group
-        out = x.new_empty(len(x) // group.size(), *x.shape[1:])
-        dist.reduce_scatter_tensor(out, x.contiguous(), group=group)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return Gathered.apply(g, ctx.group), None
-
-
-class Experts(nn.Module):
-    def __init__(self, held):
-        super().__init__()
-        torch.manual_seed(0)
-        self.router = nn.Linear(D, 4, bias=False)
-        self.experts = nn.Parameter(torch.randn(4, D, D)[[*held]] / 2)
-
-    def forward(self, x, held, group=None):
-        gate = self.router(x).softmax(1)
-        if group is not None:
-            gate, x = (Gathered.apply(t, group) for t in (gate, x))
-        out = torch.einsum("te,ehd,td->th", gate[:, [*held]], self.experts, x)
-        return out if group is None else Scattered.apply(out, group)
-
-
-def experts_whole():
-    model = Experts(range(4))
-    model(data()[0].flatten(0, 1), range(4)).square().sum(1).mean().backward()
-    return gradients(model)
-
-
-def experts(bug=""):
-    """Experts on ranks 0 and 1, and again on 2 and 3; each rank has tokens of its own."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("edp", "ep"))
-    ep, edp = mesh["ep"], mesh["edp"]
-    held = range(2 * ep.get_local_rank(), 2 * ep.get_local_rank() + 2)
-    model = Experts(held)
-    x = data()[0].flatten(0, 1).chunk(4)[dist.get_rank()]
-    model(x, held, ep.get_group()).square().sum(1).mean().backward()
-    dist.all_reduce(model.router.weight.grad)
-    model.router.weight.grad /= 4
-    if bug != "experts stay on their own":
-        dist.all_reduce(model.experts.grad, group=edp.get_group())
-    model.experts.grad /= 2 if bug == "averaged over edp alone" else 4
-    return gradients(model, places={"experts": {0: held}})
 
 
 def frozen_whole():

@@ -185,21 +185,23 @@ def test_a_pipeline_gives_full_marks_and_none(world: World) -> None:
 
 @pytest.mark.slow
 def test_classroom50s_autograder_writes_its_result(world: World) -> None:
-    course = world.checkout("classroom50")
+    """Of a student who has handed in two notebooks: one solved, one untouched."""
+    course, student = world.checkout("classroom50"), world.folder / "student"
+    (student / "work").mkdir(parents=True)
+    for name in ("solved", "untouched"):
+        [notebook] = (world.folder / name / "work").glob(f"{LESSON}.ipynb")
+        shutil.copy(notebook, student / "work" / f"{name}.ipynb")
     names = ("CLASSROOM", "ASSIGNMENT", "OWNER", "COMMIT_URL", "RELEASE_URL")
-    for name, score in (("solved", 10), ("untouched", 0)):
-        world.shell(f"{sys.executable} {CI / 'classroom50.py'}", world.folder / name,
-                    COURSE=str(course), SUBMISSION_TAG="submit/1",
-                    **{name: name.lower() for name in names})  # fmt: skip
-        result = json.loads((world.folder / name / "result.json").read_text())
-        test = result["tests"][0]
-        assert result["schema"] == "classroom50/result/v1" and type(result["score"]) is int
-        assert (result["score"], result["max-score"]) == (score, 10)
-        assert (test["test-name"], test["passed"], test["score"]) == (
-            "00.1 my_share", score == 10, score)  # fmt: skip
-        assert result.keys() == {"schema", "classroom", "assignment", "assignment_type", "owner",
-                                 "submission", "commit", "release", "review", "datetime", "score",
-                                 "max-score", "tests"}  # fmt: skip
+    world.shell(f"{sys.executable} {CI / 'classroom50.py'}", student, COURSE=str(course),
+                SUBMISSION_TAG="submit/1", **{name: name.lower() for name in names})  # fmt: skip
+    result = json.loads((student / "result.json").read_text())
+    assert result["schema"] == "classroom50/result/v1" and type(result["score"]) is int
+    assert (result["score"], result["max-score"]) == (10, 20)
+    assert [(test["test-name"], test["passed"], test["score"]) for test in result["tests"]] == [
+        ("00.1 my_share", True, 10), ("00.1 my_share", False, 0)]  # fmt: skip
+    assert result.keys() == {"schema", "classroom", "assignment", "assignment_type", "owner",
+                             "submission", "commit", "release", "review", "datetime", "score",
+                             "max-score", "tests"}  # fmt: skip
 
 
 @pytest.mark.slow

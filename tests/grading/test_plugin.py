@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
 import nbformat
 import pytest
+from processes import gone, wait_for
 
 from course_staff.authoring.execute import clean_environment
 from course_staff.grading import grade
@@ -60,21 +60,9 @@ def test_it_ends_with_whoever_started_it_and_so_does_its_kernel(tmp_path: Path) 
     start = f"import subprocess; subprocess.run({command_for(cells, tmp_path)!r})"
     starter = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path,
                                env=clean_environment(tmp_path, tmp_path))  # fmt: skip
-    end = time.monotonic() + 60
-    while not (tmp_path / "kernel").exists() and time.monotonic() < end:
-        assert starter.poll() is None, "it has not ended before"
-        time.sleep(0.05)
+    assert wait_for((tmp_path / "kernel").exists) and starter.poll() is None
     kernel = int((tmp_path / "kernel").read_text())
     plugin = int(Path(f"/proc/{kernel}/stat").read_text().rsplit(")", 1)[1].split()[1])
     starter.kill()
     starter.wait()
-    while (is_alive(kernel) or is_alive(plugin)) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not is_alive(kernel) and not is_alive(plugin)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    assert gone([kernel, plugin], 60) == []

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import zoo
 from conftest import TESTS
 from test_readme import links
 
 from course_check.copies.notebook import fingerprint
+from course_exercises import INDEX
 from course_lib.__main__ import main
 from course_lib.versions import FOR_LEARNERS
 from course_staff import manifest
@@ -84,9 +86,14 @@ def test_a_wheel_of_it_lies_beside_its_notebooks(released: Path) -> None:
     assert not list(out.glob("build")) + list(out.glob("*.egg-info"))
 
 
-@pytest.mark.parametrize("numbers", ["00", "06"])
-def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(numbers, tmp_path) -> None:
-    out = release(numbers, tmp_path) / "out"
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of one lesson, which needs a file that lessons share."""
+    return release("06", tmp_path_factory.mktemp("alone")) / "out"
+
+
+def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(alone: Path) -> None:
+    out = alone
     pages = [*out.rglob("*.md"), *out.rglob("*.ipynb")]
     dead = [
         f"{page.relative_to(out)}: {link}"
@@ -100,24 +107,30 @@ def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(numbers
     text = next((out / "notebooks").glob("*.ipynb")).read_text()
     assert "docs.pytorch.org" in text and "data:image/png" in text
     way = (out / "notebooks" / "README.md").read_text()
-    assert re.findall(r"^\| (\d\d) ", way, re.M) == [numbers]
+    assert re.findall(r"^\| (\d\d) ", way, re.M) == ["06"]
     assert "solutions" not in way
 
 
 COMMANDS = """
+import sys
 from course_lib.__main__ import main
-print(main(["update", "--missing"]))
+from course_exercises.catalogue import exercises
+print(*sorted(exercises()))
+print(main(["update", "--missing"]), main(["check", *sys.argv[1:]]))
 main(["grade", "x"])
 """
 
 
-def test_the_library_offers_there_what_there_is(released: Path) -> None:
-    """That it checks answers there: tests/test_exercises.py."""
-    out = released / "out"
-    done = subprocess.run([sys.executable, "-c", COMMANDS], cwd=out, text=True,
-                          env=os.environ | {"PYTHONPATH": str(out)}, capture_output=True,
-                          timeout=120)  # fmt: skip
-    assert done.stdout.endswith("0\n"), done.stderr
+def test_the_library_offers_there_what_there_is(alone: Path, tmp_path: Path) -> None:
+    """Its commands, and the exercises of its lesson, which can be checked."""
+    answer = tmp_path / "answer.py"
+    answer.write_text(zoo.source("accumulate_step", "as_documented"))
+    done = subprocess.run([sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)],
+                          cwd=alone, env=os.environ | {"PYTHONPATH": str(alone)}, text=True,
+                          capture_output=True, timeout=120)  # fmt: skip
+    known, _, said = done.stdout.partition("\n")
+    assert known.split() == sorted(INDEX["lesson_06_ddp"]), done.stderr
+    assert "passed" in said and said.endswith("0 0\n"), said
     assert "grade: for instructors; it needs the whole course" in done.stderr
 
 

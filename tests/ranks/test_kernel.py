@@ -2,17 +2,12 @@
 
 import os
 import signal
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
-from jupyter_client.manager import KernelManager
+from kernels import Kernel
 from processes import first_child, gone, started
 
-from course_staff.authoring.execute import listening_in
-
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 PROMPT = 25.0  # seconds: one on an idle machine, and more than a minute if it is not heard
@@ -23,45 +18,6 @@ def hang(path):
     dist.recv(torch.empty(1), src=1) if dist.get_rank() == 0 else time.sleep(1000)
 run(hang, %r, world_size=2, timeout=1000)
 """
-
-
-class Kernel:
-    """A notebook's kernel: execute cells, see what they show."""
-
-    def __init__(self):
-        self.sockets = tempfile.TemporaryDirectory()
-        config = listening_in(self.sockets.name)
-        self.manager = KernelManager(kernel_name="python3", config=config)
-        self.manager.start_kernel(cwd=str(ROOT))
-        self.client = self.manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-
-    def start(self, code):
-        return self.client.execute(code)
-
-    def finish(self, request, seconds=60):
-        """Everything that the cell shows, and its error's text or None."""
-        shown, error = "", None
-        while True:
-            message = self.client.get_iopub_msg(timeout=seconds)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
-                shown += content["text"]
-            elif kind == "error":
-                error = "\n".join(content["traceback"])
-            elif kind == "status" and content["execution_state"] == "idle":
-                return shown, error
-
-    def cell(self, code):
-        return self.finish(self.start(code))
-
-    def close(self):
-        self.client.stop_channels()
-        self.manager.shutdown_kernel(now=True)
-        self.sockets.cleanup()
 
 
 class Kernels:

@@ -9,18 +9,16 @@ from functools import partial
 from pathlib import Path
 
 import cloudpickle
-import missing_calls
 import pytest
 import torch
 import torch.distributed as dist
-from missing_calls import CURES_OF_OTHERS, LEFT_OUT, MAY_BE, PROGRAMS
+from programs.missing_calls import CURES_OF_OTHERS, LEFT_OUT, MAY_BE, PROGRAMS
 
 from course_lib import CourseError, Hang, Mismatch, run, simulate
 from course_lib.branches import passes_both
 from course_lib.diagnosis.history import History
 from course_lib.trace import Line
 
-cloudpickle.register_pickle_by_value(missing_calls)
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 on_nccl = partial(simulate, backend="nccl")
 ENGINES = [pytest.param(run, marks=pytest.mark.slow), simulate, on_nccl]

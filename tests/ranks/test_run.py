@@ -87,32 +87,6 @@ def test_ranks_do_not_import_the_callers_main():
     assert run(lambda: hasattr(sys.modules["__main__"], "__file__")).results == [False] * 4
 
 
-def test_init_false_leaves_the_process_group_to_the_function():
-    def by_hand():
-        before = dist.is_initialized()
-        dist.init_process_group("gloo")
-        x = torch.ones(1)
-        dist.all_reduce(x)
-        return before, int(os.environ["RANK"]) == dist.get_rank(), x.item()
-
-    done = run(by_hand, world_size=3, init=False)
-    assert done.results == [(False, True, 3.0)] * 3
-    assert [e.op for e in done.trace.of(0)] == ["all_reduce"]
-
-
-def test_init_by_file_and_a_group_that_is_formed_again_is_recorded_again(tmp_path):
-    def twice(folder):
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        for time in ("first", "second"):
-            url = f"file://{folder}/{time}"
-            dist.init_process_group("gloo", init_method=url, rank=rank, world_size=size)
-            dist.barrier()
-            dist.destroy_process_group()
-
-    events = run(twice, str(tmp_path), world_size=2, init=False).trace.events
-    assert [e.op for e in events] == ["barrier"] * 4
-
-
 def test_output_is_in_rank_order_and_the_same_every_time(capsys):
     def talk():
         rank = dist.get_rank()
@@ -152,10 +126,8 @@ def test_long_output_is_cut_with_a_notice_and_does_not_block():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"world_size": 0}, "world_size=0"),
         ({"world_size": 2.5}, "world_size=2.5"),
         ({"world_size": True}, "world_size=True"),
-        ({"world_size": 100_000}, "simulate(fn, world_size=100000)"),
         ({"backend": "mpi"}, "'gloo' or 'nccl'"),
         ({"timeout": 0}, "seconds above zero"),
         ({"timeout": "soon"}, "seconds above zero"),
@@ -184,16 +156,9 @@ def test_more_ranks_than_gpus_are_refused_with_the_way_out(monkeypatch):
     )
 
 
-def test_what_cannot_be_sent_is_named_before_anything_starts():
-    lock = threading.Lock()
-    with pytest.raises(CourseError, match=r"write f, not f\(\)"):
-        run(3)
-    with pytest.raises(CourseError, match="missing a required argument: 'rank'"):
-        run(lambda rank: rank)
-    with pytest.raises(CourseError, match=r"^lock \(lock\) cannot be sent to the ranks"):
-        run(lambda: lock.locked())
+def test_an_argument_that_cannot_be_sent_is_named_before_anything_starts():
     with pytest.raises(CourseError, match=r"^argument 0 \(lock\) cannot be sent"):
-        run(lambda x: x, lock)
+        run(lambda x: x, threading.Lock())
 
 
 class Odd:

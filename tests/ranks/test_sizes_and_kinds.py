@@ -5,15 +5,15 @@ each rank makes for itself, and time that a program itself lets run out.
 import ctypes
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 
 import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
+from programs.faults import exchange
 
-from course_lib import Deadlock, Mismatch, RankDied, RankFailed, run, simulate
+from course_lib import RankDied, RankFailed, run, simulate
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("impatient")]
@@ -22,53 +22,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("impatient")]
 # ---- sizes --------------------------------------------------------------------------------------
 
 
-def exchange(gives: list[list[int]], expects: list[list[int]]) -> list[float]:
-    """all_to_all_single with these splits, by rank."""
-    rank = dist.get_rank()
-    out = torch.empty(sum(expects[rank]))
-    given = torch.full((sum(gives[rank]),), float(rank))
-    dist.all_to_all_single(out, given, expects[rank], gives[rank])
-    return out.tolist()
-
-
 def test_an_exchange_of_uneven_sizes_that_fit_is_right():
     fit = run(exchange, [[1, 3], [2, 0]], [[1, 2], [3, 0]], world_size=2)
     assert fit.results == [[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("gives", "expects", "says"),
-    [
-        ([[1, 1], [1, 1]], [[1, 3], [1, 1]], "rank 1 sends 1 element to rank 0, which expects 3."),
-        ([[1, 1], [3, 1]], [[1, 1], [1, 1]], "rank 1 sends 3 elements to rank 0, which expects 1."),
-        ([[1, 0], [1, 1]], [[1, 1], [1, 1]], "rank 0 sends 0 elements to rank 1, which expects 1."),
-        # each fits rank 0
-        ([[1] * 3, [1, 1, 2], [1] * 3], [[1] * 3] * 3, "rank 1 sends 2 elements to rank 2, which"),
-    ],
-)
-def test_who_sends_whom_too_much_or_too_little_is_told(gives: list, expects: list, says: str):
-    with pytest.raises(Mismatch, match=says) as caught:
-        run(exchange, gives, expects, world_size=len(gives))
-    assert caught.value.what == "splits"
-
-
-def test_splits_are_rows_and_what_is_told_are_elements():
-    def rows() -> None:
-        mine = [1, 1] if dist.get_rank() else [1, 2]
-        dist.all_to_all_single(torch.empty(2, 5), torch.ones(sum(mine), 5), [1, 1], mine)
-
-    with pytest.raises(Mismatch, match="rank 0 sends 10 elements to rank 1, which expects 5"):
-        run(rows, world_size=2)
-
-
-def test_blocks_of_a_reduce_scatter_that_do_not_fit_are_told():
-    def scatter() -> None:
-        rank = dist.get_rank()
-        sizes = [[1, 2], [2, 1]][rank]
-        dist.reduce_scatter(torch.empty(sizes[rank]), [torch.ones(n) for n in sizes])
-
-    with pytest.raises(Mismatch, match="rank 0 sends 2 elements to rank 1, which expects 1"):
-        run(scatter, world_size=2)
 
 
 def test_what_gloo_refuses_of_uneven_lists_names_the_sizes():
@@ -135,58 +91,6 @@ def test_a_meta_tensor_goes_through():
     assert run(lambda: dist.all_reduce(torch.ones(4, device="meta")), world_size=2).results
 
 
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_one_tensor_for_all_outputs_is_told(engine: Callable):
-    def gather() -> None:
-        n = dist.get_world_size()
-        dist.all_gather([torch.zeros(2)] * n, torch.ones(2))
-
-    with pytest.raises(Mismatch, match="rank 0 lets all_gather fill one tensor 3 times"):
-        engine(gather, world_size=3)
-
-
-# ---- groups, and time that runs out -------------------------------------------------------------
-
-
-def test_each_rank_may_make_a_group_for_itself():
-    def alone() -> int:
-        pairs = [[0, 2], [1, 3]]
-        mine, _ = dist.new_subgroups_by_enumeration(pairs)
-        inner, _ = dist.new_subgroups(group_size=1, group=mine)
-        dist.barrier(inner)
-        dist.barrier()
-        return inner.size()
-
-    assert run(alone, world_size=4).results == [1] * 4
-
-
-SECOND = timedelta(seconds=1)
-
-
-def test_a_barrier_that_a_program_lets_run_out_is_no_error(monkeypatch: pytest.MonkeyPatch):
-    """It runs out before ranks that are stuck are told so."""
-    monkeypatch.undo()
-
-    def who_is_there(barrier: Callable[..., None]) -> str | None:
-        group = dist.new_group(timeout=SECOND)
-        if dist.get_rank() == 0:
-            try:
-                barrier(group)
-            except RuntimeError:
-                return "nobody"
-        return None
-
-    assert run(who_is_there, dist.barrier, world_size=2).results == ["nobody", None]
-    asked = run(who_is_there, lambda g: dist.monitored_barrier(g, SECOND), world_size=2)
-    assert asked.results == ["nobody", None]
-    assert [e.op for e in asked.trace.of(0)][-1] == "monitored_barrier"
-
-
-def test_a_monitored_barrier_without_all_ranks_is_a_deadlock():
-    with pytest.raises(Deadlock, match="rank 0 waits in monitored_barrier"):
-        run(lambda: dist.get_rank() or dist.monitored_barrier(), world_size=2)
-
-
 # ---- what helps ---------------------------------------------------------------------------------
 
 
@@ -206,24 +110,6 @@ def test_a_crash_that_a_debugging_variable_brings_is_named_so(monkeypatch: pytes
         run(lambda: ctypes.string_at(0), world_size=1)
 
 
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_calls_that_had_parted_before_are_told_where(engine: Callable):
-    def log(names: list[str]) -> None:
-        for _ in names:
-            dist.all_reduce(torch.ones(1))
-
-    def step() -> None:
-        log(["loss"] * (2 + (dist.get_rank() == 1)))
-        dist.all_reduce(torch.ones(1))
-
-    with pytest.raises(Deadlock) as caught:
-        engine(step, world_size=3)
-    text = str(caught.value)
-    assert "They had parted before, at collective call 3:\n  ranks 0 and 2   " in text
-    lines = [line for line in text.splitlines() if "dist.all_reduce(torch.ones(1))" in line]
-    assert len({line.split("line ")[1] for line in lines}) == 2
-
-
 @pytest.mark.parametrize("engine", [run, simulate, partial(simulate, backend="nccl")])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_list_of_outputs_may_be_filled_up_with_one_tensor(engine: Callable, is_async: bool):
@@ -238,18 +124,3 @@ def test_a_list_of_outputs_may_be_filled_up_with_one_tensor(engine: Callable, is
         return [output[0].item() for output in outputs[:2]]
 
     assert engine(fill_up, world_size=4).results == [[0.0, 1.0]] * 4
-
-
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_branches_that_met_are_not_said_to_have_parted(engine: Callable):
-    def step() -> None:
-        if dist.get_rank() == 0:
-            dist.broadcast(torch.ones(1), src=0)
-        else:
-            dist.broadcast(torch.ones(1), src=0)
-        dist.barrier()
-        dist.all_reduce(torch.ones(1 + dist.get_rank()))
-
-    with pytest.raises(Mismatch) as caught:
-        engine(step, world_size=2)
-    assert "parted" not in str(caught.value)

@@ -34,97 +34,80 @@ WATCHDOG = (
 
 # As torch 2.15.0 raises them; those of gloo and of the store were provoked, NCCL's are from its
 # sources (ProcessGroupNCCL.cpp, nccl2/WorkNCCL.cpp) and public reports.
-TEXTS = [
-    ("timed out", "RuntimeError", WAITED),
-    ("timed out", "RuntimeError", f"{TCP}unbound_buffer.cc:78] Timed out waiting 993ms for recv …"),
-    ("timed out", "RuntimeError", "Operation timed out!"),
-    ("timed out", "RuntimeError", "Application timeout caused pair closure"),
-    ("timed out", "RuntimeError", "Timed out waiting 0:00:02 for the operation to complete"),
-    (
-        "timed out",
-        "RuntimeError",
-        "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 1000 ms\n Original exception: \n"
-        f"{TCP}unbound_buffer.cc:78] Timed out waiting 993ms for recv operation to complete",
-    ),
-    (
-        "timed out",
-        "RuntimeError",
-        "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 1000 ms",
-    ),
-    ("timed out", "RuntimeError", REACHED + WAITED),
-    (
-        "timed out",
-        "DistStoreError",
-        "wait timeout after 2000ms, keys: /default_pg/0//1//cpu//0/0",
-    ),
-    (
-        "timed out",
-        "DistStoreError",
-        "Timed out after 3 seconds waiting for clients. 1/3 clients joined.",
-    ),
-    (
-        "timed out",
-        "DistNetworkError",
-        "The client socket has timed out after 2000ms while trying to connect to (127.0.0.1, 1).",
-    ),
-    ("timed out", "RuntimeError", "Wait timeout"),
-    ("timed out", "DistStoreError", "Socket Timeout"),
-    ("timed out", "DistBackendError", f"[PG ID 0 PG GUID 0 Rank 1] {WATCHDOG}"),
-    ("timed out", "DistBackendError", "NCCL operation timed out"),
-    ("timed out", "DistBackendError", "NCCL timeout in: /pytorch/NCCLUtils.cpp:102, unhandled"),
-    (
-        "timed out",
-        "DistBackendError",
-        f"NCCL communicator was aborted on rank 1. Original reason for failure was: {WATCHDOG}",
-    ),
-    ("lost", "RuntimeError", CLOSED),
-    ("lost", "RuntimeError", RESET),
-    ("lost", "RuntimeError", f"{TCP}pair.cc:545] Read error [10.0.0.1]:2: Connection timed out"),
-    ("lost", "RuntimeError", f"{TCP}pair.cc:444] writev [127.0.0.1]:2: Broken pipe"),
-    ("lost", "RuntimeError", REACHED + CLOSED),
-    (
-        "lost",
-        "RuntimeError",
-        "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 1000 ms\n Original exception: \n"
-        f"{RESET}",
-    ),
-    ("lost", "RuntimeError", f"Gloo connectFullMesh failed with {TCP}pair.cc:144] no error"),
-    ("lost", "DistNetworkError", "Broken pipe"),
-    (
-        "lost",
-        "DistNetworkError",
-        "failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown "
-        "or crash?",
-    ),
-    ("lost", "DistBackendError", "NCCL communicator was aborted on rank 3."),
-    (
-        "lost",
-        "DistBackendError",
-        "NCCL error in: NCCLUtils.cpp:77, remote process exited or there was a network error\n"
-        "ncclRemoteError: A call failed possibly due to a network error or a remote process "
-        "exiting prematurely.",
-    ),
-    (
-        "own",
-        "RuntimeError",
-        f"[enforce fail at {TCP[1:]}pair.cc:809] state_ >= CONNECTED. 1 vs 4. Pair is not "
-        "connected ([127.0.0.1]:26023$0 <--> [none])",
-    ),
-    ("own", "RuntimeError", "DataLoader timed out after 5 seconds"),
-    ("own", "RuntimeError", "DataLoader worker (pid 12) exited unexpectedly with exit code 1"),
-    ("own", "ConnectionResetError", "[Errno 104] Connection reset by peer"),
-    ("own", "TimeoutExpired", "Command 'rsync' timed out waiting for 5 seconds"),
-    (
-        "own",
-        "ReadTimeout",
-        "HTTPSConnectionPool(host='x', port=443): Read timed out. (read timeout)",
-    ),
-    ("own", "ValueError", "a bad sample"),
-    ("own", "OutOfMemoryError", "CUDA out of memory"),
-]
+MONITORED = "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 1000 ms\n Original exception: \n"
+REMOTE = "failed due to a network error or a remote process exiting prematurely."
+TEXTS = {
+    "timed out": {
+        "RuntimeError": (
+            WAITED,
+            f"{TCP}unbound_buffer.cc:78] Timed out waiting 993ms for recv …",
+            "Operation timed out!",
+            "Application timeout caused pair closure",
+            "Timed out waiting 0:00:02 for the operation to complete",
+            f"{MONITORED}{TCP}unbound_buffer.cc:78] Timed out waiting 993ms for recv operation",
+            "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 1000 ms",
+            REACHED + WAITED,
+            "Wait timeout",
+        ),
+        "DistStoreError": (
+            "wait timeout after 2000ms, keys: /default_pg/0//1//cpu//0/0",
+            "Timed out after 3 seconds waiting for clients. 1/3 clients joined.",
+            "Socket Timeout",
+        ),
+        "DistNetworkError": (
+            "The client socket has timed out after 2000ms while trying to connect to (127.0.0.1)",
+        ),
+        "DistBackendError": (
+            f"[PG ID 0 PG GUID 0 Rank 1] {WATCHDOG}",
+            "NCCL operation timed out",
+            "NCCL timeout in: /pytorch/NCCLUtils.cpp:102, unhandled",
+            f"NCCL communicator was aborted on rank 1. Original reason for failure was: {WATCHDOG}",
+        ),
+    },
+    "lost": {
+        "RuntimeError": (
+            CLOSED,
+            RESET,
+            f"{TCP}pair.cc:545] Read error [10.0.0.1]:2: Connection timed out",
+            f"{TCP}pair.cc:444] writev [127.0.0.1]:2: Broken pipe",
+            REACHED + CLOSED,
+            MONITORED + RESET,
+            f"Gloo connectFullMesh failed with {TCP}pair.cc:144] no error",
+        ),
+        "DistNetworkError": (
+            "Broken pipe",
+            "failed to recv, got 0 bytes. Connection was likely closed. Did the server crash?",
+        ),
+        "DistBackendError": (
+            "NCCL communicator was aborted on rank 3.",
+            f"NCCL error in: NCCLUtils.cpp:77\nncclRemoteError: A call {REMOTE}",
+        ),
+    },
+    "own": {
+        "RuntimeError": (
+            f"[enforce fail at {TCP[1:]}pair.cc:809] state_ >= CONNECTED. 1 vs 4. Pair is not "
+            "connected ([127.0.0.1]:26023$0 <--> [none])",
+            "DataLoader timed out after 5 seconds",
+            "DataLoader worker (pid 12) exited unexpectedly with exit code 1",
+        ),
+        "ConnectionResetError": ("[Errno 104] Connection reset by peer",),
+        "TimeoutExpired": ("Command 'rsync' timed out waiting for 5 seconds",),
+        "ReadTimeout": ("HTTPSConnectionPool(host='x', port=443): Read timed out.",),
+        "ValueError": ("a bad sample",),
+        "OutOfMemoryError": ("CUDA out of memory",),
+    },
+}
 
 
-@pytest.mark.parametrize(("what", "kind", "text"), TEXTS)
+@pytest.mark.parametrize(
+    ("what", "kind", "text"),
+    [
+        (what, kind, text)
+        for what, by_kind in TEXTS.items()
+        for kind, texts in by_kind.items()
+        for text in texts
+    ],
+)
 def test_each_text_is_one_of_three_things(what: str, kind: str, text: str):
     outcome = RankOutcome(1, "raised", 0.0, kind, text)
     assert (outcome.timed_out, outcome.lost_its_peer) == (what == "timed out", what == "lost")

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from course_lib import CourseError, Hang, RankDied, RankFailed, compute
+from course_lib import CourseError, Hang, RankFailed, compute
 from course_sim import engine, scheduler, simulate
 from course_sim.isolation import compat
 
@@ -210,16 +210,6 @@ def test_a_rank_that_raises_is_the_cause():
     assert [e.op for e in error.run.trace.of(2)] == ["barrier"]
 
 
-def leaves():
-    if dist.get_rank() == 1:
-        sys.exit(3)
-
-
-def test_a_rank_that_exits_is_named():
-    with pytest.raises(RankDied, match=r"rank 1 left early: it called sys.exit\(3\)"):
-        simulate(leaves, world_size=2)
-
-
 def forks():
     os.fork()
 
@@ -290,14 +280,6 @@ def test_bad_arguments_get_one_line(words, text):
     with pytest.raises(CourseError, match=text) as caught:
         simulate(nothing, **({"world_size": 2} | words))
     assert "\n" not in str(caught.value)
-
-
-def test_what_cannot_be_pickled_gets_one_line():
-    lock = threading.Lock()
-    with pytest.raises(CourseError, match="lock"):
-        simulate(lambda: lock, world_size=2)
-    with pytest.raises(CourseError, match="need a function"):
-        simulate(7, world_size=2)
 
 
 def test_a_system_without_threads_says_how_many_ranks_it_has(monkeypatch):

@@ -5,148 +5,24 @@ from __future__ import annotations
 
 import builtins
 import gc
-import time
 import weakref
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
-from course_lib import CourseError, compute, run, simulate
+from course_lib import CourseError, compute, count_memory, run, simulate
 
 pytestmark = pytest.mark.slow
 
-LAYERS, WIDTH = 4, 64
-
-
-class Memory(TorchDispatchMode):
-    """Bytes of all storages that operators have made here and that are still alive, each once,
-    with the bytes of the moment: FSDP empties storages behind every dispatch.
-    """
-
-    def __init__(self, *given):
-        super().__init__()
-        self._alive = {}
-        self.peak = 0
-        self._see(given)
-
-    def _see(self, values):
-        for value in tree_iter(values):
-            if isinstance(value, torch.Tensor):
-                local = getattr(value, "_local_tensor", value)
-                storage = local.untyped_storage()
-                self._alive[storage._cdata] = weakref.ref(storage)
-
-    def count(self):
-        storages = [ref() for ref in self._alive.values()]
-        return sum(storage.nbytes() for storage in storages if storage is not None)
-
-    def at_rest(self):
-        """Under run, gloo's thread holds tensors for some milliseconds after wait()."""
-        time.sleep(0.03)
-        return self.count()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self._see(out)
-        self.peak = max(self.peak, self.count())
-        return out
+WIDTH = 64
 
 
 # ---- programs that hold a known number of bytes -------------------------------------------------
-
-
-def layers():
-    torch.manual_seed(0)
-    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)])
-
-
-def trained(prepare):
-    """Bytes between forward and backward, and at rest, of each of two steps."""
-    model = layers()
-    with Memory(list(model.parameters())) as memory:
-        model, optimizer, reduce = prepare(model)
-        seen = []
-        for _ in range(2):
-            loss = model(torch.ones(1, WIDTH)).sum()
-            seen.append(memory.at_rest())
-            loss.backward()
-            reduce()
-            optimizer.step()
-            optimizer.zero_grad()
-            del loss
-            seen.append(memory.at_rest())
-    return seen
-
-
-def nothing():
-    """The wrapper reduces."""
-
-
-def by_hand():
-    def prepare(model):
-        def reduce():
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
-
-        return model, torch.optim.Adam(model.parameters()), reduce
-
-    return trained(prepare)
-
-
-def in_the_background():
-    def prepare(model):
-        def reduce():
-            grads = [parameter.grad for parameter in model.parameters()]
-            works = [dist.all_reduce(grad, dist.ReduceOp.AVG, async_op=True) for grad in grads]
-            for work in works:
-                work.wait()
-
-        return model, torch.optim.Adam(model.parameters()), reduce
-
-    return trained(prepare)
-
-
-def with_ddp():
-    def prepare(model):
-        model = DistributedDataParallel(model)
-        return model, torch.optim.Adam(model.parameters()), nothing
-
-    return trained(prepare)
-
-
-def with_zero_1():
-    def prepare(model):
-        model = DistributedDataParallel(model)
-        return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam), nothing
-
-    return trained(prepare)
-
-
-def sharded(again):
-    def prepare(model):
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        for part in [*model, model]:
-            fully_shard(part, mesh=mesh, reshard_after_forward=again)
-        return model, torch.optim.Adam(model.parameters()), nothing
-
-    return trained(prepare)
-
-
-def with_fully_shard():
-    return sharded(True)
-
-
-def with_fully_shard_kept():
-    return sharded(False)
 
 
 def prefetched():
@@ -154,8 +30,8 @@ def prefetched():
     n = dist.get_world_size()
     shards = [torch.full((WIDTH * WIDTH // n,), 0.01) for _ in range(6)]
     layer = WIDTH * WIDTH * 4
-    with Memory(shards) as memory:
-        at_first, x, most = memory.at_rest(), torch.ones(1, WIDTH), 0.0
+    with count_memory(shards) as memory:
+        at_first, x, most = memory.at_rest(), torch.ones(1, WIDTH), 0
 
         def gather(shard):
             whole = torch.empty(WIDTH * WIDTH)
@@ -169,7 +45,7 @@ def prefetched():
                 following = gather(shards[number + 1])
             x = x @ whole.view(WIDTH, WIDTH)
             compute(1e-3)
-            most = max(most, memory.count() - at_first)
+            most = max(most, memory.now - at_first)
             del whole, work
     return [most // layer, (memory.at_rest() - at_first) // layer]
 
@@ -177,7 +53,7 @@ def prefetched():
 def other_calls():
     """Every call once, its tensors dropped: what is left is nothing."""
     rank, n = dist.get_rank(), dist.get_world_size()
-    with Memory() as memory:
+    with count_memory() as memory:
         x, flat = torch.ones(64 * n), torch.empty(64)
         lists = [torch.empty(64) for _ in range(n)]
         dist.all_gather(lists, flat.fill_(1))
@@ -202,20 +78,11 @@ def other_calls():
         return memory.at_rest()
 
 
-PROGRAMS = [by_hand, in_the_background, with_ddp, with_zero_1, with_fully_shard,
-            with_fully_shard_kept, prefetched, other_calls]  # fmt: skip
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_rank_holds_as_many_bytes_as_in_a_process_of_its_own(program):
-    real = run(program, world_size=2).results
-    for backend in ("gloo", "nccl"):
-        assert simulate(program, world_size=2, backend=backend).results == real
-
-
-def test_of_prefetched_layers_two_are_alive():
-    for backend in ("gloo", "nccl"):
-        assert simulate(prefetched, world_size=2, backend=backend).results == [[2, 0]] * 2
+@pytest.mark.parametrize(("program", "held"), [(prefetched, [2, 0]), (other_calls, 0)])
+def test_a_rank_holds_as_many_bytes_as_in_a_process_of_its_own(program, held):
+    """Of steps of training: tests/test_count_memory.py."""
+    for engine in (run, simulate, partial(simulate, backend="nccl")):
+        assert engine(program, world_size=2).results == [held] * 2
 
 
 def test_in_large_worlds_nothing_is_held_either():

@@ -163,10 +163,6 @@ def where():
     )
 
 
-def test_the_default_group_is_ready():
-    assert simulate(where, world_size=2).results == [("cpu", r, 2, "gloo", True) for r in range(2)]
-
-
 def fail():
     raise KeyError(dist.get_rank())
 
@@ -365,17 +361,6 @@ async def speaks_async():
 def test_an_async_def_is_refused_in_a_line(engine):
     with pytest.raises(CourseError, match=r"speaks_async is an async def: .*asyncio.run\(speaks"):
         engine(speaks_async, world_size=2)
-
-
-def returns_a_lock():
-    return threading.Lock()
-
-
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_a_result_that_cannot_travel_names_the_function(engine):
-    with pytest.raises(RankFailed, match="returned a lock, which cannot travel") as caught:
-        engine(returns_a_lock, world_size=2)
-    assert "def returns_a_lock():" in str(caught.value)
 
 
 def spawns():

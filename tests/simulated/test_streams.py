@@ -310,11 +310,6 @@ def crossed(looks):
             print(x)
 
 
-def another_order():
-    for op in [dist.all_reduce, lambda x: dist.broadcast(x, 0)][:: 1 - 2 * dist.get_rank()]:
-        op(torch.ones(4))
-
-
 def sum_behind_a_send():
     x, y = torch.ones(4), torch.ones(4)
     if dist.get_rank() == 0:
@@ -371,7 +366,6 @@ def in_a_gloo_group():
         (unequal_batches, (), Deadlock, "for rank 1, which has already returned"),
         (crossed, (False,), Deadlock, "use these groups in different order"),
         (crossed, (True,), Deadlock, "Use groups in the same order on all ranks"),
-        (another_order, (), Mismatch, "the same collectives in the same order"),
         (sum_behind_a_send, (), Deadlock, "all_reduce(SUM) is called, and stands behind isend("),
         (one_logs, (), Deadlock, "dist.all_reduce(x)  # only for the log"),
         (looks_at_a_hang, (), Deadlock, "torch.cuda.synchronize()  # stands here"),

@@ -25,9 +25,9 @@ ROOT = TESTS.parent
 sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
 
 import zoo  # noqa: E402
+from processes import gone  # noqa: E402
 from roster import Handed, roster  # noqa: E402
 from soak_ranks_common import count, report  # noqa: E402
-from test_plugin import is_alive  # noqa: E402
 
 from course_exercises.catalogue import exercises  # noqa: E402
 from course_staff import manifest  # noqa: E402
@@ -151,14 +151,6 @@ def pss(pid: int) -> int:
     return int(found[1]) << 10 if found else 0
 
 
-def wait_until_gone(pids: set[int], seconds: float = 15.0) -> list[int]:
-    """Those that are still there after so long."""
-    end = time.monotonic() + seconds
-    while (left := [p for p in pids if is_alive(p)]) and time.monotonic() < end:
-        time.sleep(0.1)  # nothing tells when a process of somebody else's ends
-    return left
-
-
 def test_grading_a_class_gives_the_marks_predicted_three_times(tmp_path: Path) -> None:
     handed = hand_in(tmp_path / "inbox", len(list(roster())))
     rounds = []
@@ -190,7 +182,7 @@ def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_pa
                 run.process.send_signal(how)
         code = run.end()
         peak = max(peak, run.peak)
-        left.append(wait_until_gone(run.seen))
+        left.append(gone(run.seen, 15.0))
         assert code == {signal.SIGINT: 130, signal.SIGKILL: -9, None: 0}[how], run.lines
     seconds = time.monotonic() - start
     told = {n: done.count(n) for n in handed}

@@ -22,7 +22,7 @@ FIRST_RUN = """
     import torch, torch.distributed as dist
     from course_lib import run
     from course_lib.launching.standby import standby
-    sys.path.append("../ranks")
+    sys.path.append("..")
     from soak_ranks_common import marked_world
 
     def endless():

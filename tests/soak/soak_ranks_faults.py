@@ -21,13 +21,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from faults import FAULTS, SHORT, Fault, by_hand, fail, kill_me, on, provoke, wrong_with
+from programs import Program, faults, page, provoke, wrong_with
+from programs.faults import fail, kill_me, on, program
 from soak_ranks_common import Leftovers, by_value, count, marked_world, median, report
 
 from course_lib import CourseError, Deadlock, Hang, Hazard, Mismatch, RankDied, RankFailed, run
 
 by_value(__name__)
 AT_ONCE = 4  # worlds that run beside one another
+FAULTS = [one for one in page.PROGRAMS + faults.PROGRAMS if "run" in one.engines]
 
 
 def children_then_raise() -> None:
@@ -78,29 +80,36 @@ def one_comes() -> None:
     dist.init_process_group("gloo") if os.environ["RANK"] == "0" else time.sleep(1000)
 
 
+def by_hand(then: Callable[[], Any]) -> Callable[[], None]:
+    def work() -> None:
+        dist.init_process_group("gloo")
+        then()
+
+    return work
+
+
 def add_up() -> None:
     x = torch.ones(1)
     dist.all_reduce(x)
     assert x.item() == dist.get_world_size()
 
 
-BY_HAND = {"init": False}
 # What is told of them is no news; what they leave is.
 MESSY = [
-    Fault("nothing", type(None), add_up, (), (), 4),
-    Fault("SIGKILL on every rank", RankDied, kill_me(signal.SIGKILL), (0,), (), 4),
-    Fault("blocked in compiled code", Hang, on(0, block_in_c), (0,), (), 2, "", SHORT),
-    Fault("children, then an exception", RankFailed, children_then_raise),
-    Fault("children, then a hang", Hang,
-          lambda: (children_then_return(), time.sleep(1000)), (), (), 2, "", SHORT),
-    Fault("a child that is deaf to SIGTERM", RankDied, deaf_child),
-    Fault("workers of a DataLoader", RankFailed, loader_then_raise),
-    Fault("shared memory, then SIGKILL", RankDied, shared_tensor_then_die),
-    Fault("init=False, exception", RankFailed, by_hand(fail), options=BY_HAND),
-    Fault("init=False, SIGKILL", RankDied, by_hand(kill_me(9)), options=BY_HAND),
-    Fault("init=False, a rank that does not come", Hang, one_comes, options=BY_HAND | SHORT),
-    Fault("the fork server killed", CourseError,
-          lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000))),
+    program("nothing", type(None), add_up, size=4),
+    program("SIGKILL on every rank", RankDied, kill_me(signal.SIGKILL), (0,), size=4),
+    program("blocked in compiled code", Hang, on(0, block_in_c), (0,), timeout=1.0),
+    program("children, then an exception", RankFailed, children_then_raise),
+    program("children, then a hang", Hang,
+            lambda: (children_then_return(), time.sleep(1000)), timeout=1.0),
+    program("a child that is deaf to SIGTERM", RankDied, deaf_child),
+    program("workers of a DataLoader", RankFailed, loader_then_raise),
+    program("shared memory, then SIGKILL", RankDied, shared_tensor_then_die),
+    program("init=False, exception", RankFailed, by_hand(fail), init=False),
+    program("init=False, SIGKILL", RankDied, by_hand(kill_me(9)), init=False),
+    program("init=False, a rank that does not come", Hang, one_comes, init=False, timeout=1.0),
+    program("the fork server killed", CourseError,
+            lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000))),
 ]  # fmt: skip
 
 
@@ -113,9 +122,9 @@ def warm_up(leftovers: Leftovers) -> None:
     assert leftovers.found() == []
 
 
-def mixed(number: int) -> list[Fault]:
+def mixed(number: int) -> list[Program]:
     """Every kind as often as every other, in an order that no kind depends on."""
-    draw, chosen = random.Random(len(FAULTS)), list[Fault]()
+    draw, chosen = random.Random(len(FAULTS)), list[Program]()
     while len(chosen) < number:
         chosen += draw.sample(FAULTS + MESSY, len(FAULTS + MESSY))
     return chosen[:number]
@@ -164,9 +173,12 @@ def test_faults_that_gloo_keeps_quiet_about_or_dies_of_are_named_every_time(faul
 
     def told(seed: int) -> str:
         draw = random.Random(seed)
-        moments = [draw.choice((0.0, 0.02 * draw.random())) for _ in range(fault.world_size)]
-        late = fault._replace(fn=lambda: after_a_moment(fault.fn, moments))
-        return wrong_with(fault, provoke(late))
+        moments = [draw.choice((0.0, 0.02 * draw.random())) for _ in range(4)]
+
+        def late(fn: Callable[[], Any], **options: Any) -> Any:
+            return run(lambda: after_a_moment(fn, moments), **options)
+
+        return wrong_with(fault, provoke(fault, late))
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = [*filter(None, pool.map(told, range(number)))]

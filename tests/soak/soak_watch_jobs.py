@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from soak_ranks_common import count, median, report
-from torchrun_jobs import Course, Job, jobs, play
+from torchrun_jobs import Course, Job, broken_jobs, play, right_jobs
 
 SOONEST, LATEST = -0.5, 3.0  # seconds from cause to sentence, where the logs can tell it
 NOTES = "loader_never_delivers"  # nobody can know that it is for ever
@@ -19,7 +19,7 @@ def name(job: Job) -> str:
     return job.path.stem
 
 
-@pytest.mark.parametrize("job", jobs("broken"), ids=name)
+@pytest.mark.parametrize("job", broken_jobs(), ids=name)
 def test_broken_jobs_are_told_as_what_they_are(job: Job, tmp_path: Path):
     courses = [play(job, tmp_path / str(number)) for number in range(count(20))]
     wrong = [found for course in courses if (found := course.wrong_with(job))]
@@ -36,7 +36,7 @@ def test_broken_jobs_are_told_as_what_they_are(job: Job, tmp_path: Path):
     assert all(SOONEST <= seconds <= LATEST for seconds in after) or name(job) == NOTES, after
 
 
-@pytest.mark.parametrize("job", jobs("right"), ids=name)
+@pytest.mark.parametrize("job", right_jobs(), ids=name)
 def test_right_jobs_come_through_as_if_it_were_not_there(job: Job, tmp_path: Path):
     plain = play(job, tmp_path / "plain", watched=False)
     courses = [play(job, tmp_path / str(number)) for number in range(count(20))]
@@ -64,8 +64,8 @@ def wrong_beside(plain: Course, course: Course, job: Job) -> list[str]:
 
 def test_the_judge_sees_what_it_has_to_find(tmp_path: Path):
     """A right job's course is wrong for a broken one, and a plain one tells nothing."""
-    right = next(job for job in jobs("right") if name(job) == "never_destroys")
-    broken = next(job for job in jobs("broken") if name(job) == "key_error")
+    right = next(job for job in right_jobs() if name(job) == "never_destroys")
+    broken = next(job for job in broken_jobs() if name(job) == "One_rank_raises")
     course = play(right, tmp_path / "right")
     assert "told nothing" in course.wrong_with(broken)
     plain = play(broken, tmp_path / "plain", watched=False)

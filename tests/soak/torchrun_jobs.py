@@ -1,4 +1,5 @@
-"""Jobs of tests/soak/jobs under torchrun, with watch and without: what they print, how they end.
+"""Jobs under torchrun, with watch and without: what they print, how they end. Right ones are in
+tests/soak/jobs, broken ones in tests/programs: in jobs, and those of docs/errors.md.
 
 Each script says in its docstring what has to be told of it; nothing, where it says nothing:
 
@@ -15,11 +16,14 @@ A broken one prints "cause" and the time just before it does what is wrong.
 from __future__ import annotations
 
 import ast
+import atexit
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
@@ -27,10 +31,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from programs import page
 from watched_jobs import free_port
 
-JOBS = Path(__file__).resolve().parent / "jobs"
-HOUSE = JOBS.parents[2]
+TESTS = Path(__file__).resolve().parents[1]
+RIGHT, BROKEN = TESTS / "soak" / "jobs", TESTS / "programs" / "jobs"
+HOUSE = TESTS.parent
 MARK = "COURSE_LIB_JOB"  # in the environment of every process that a job here starts
 LONGEST = 90.0  # seconds that a job may take
 QUIET = 4.0  # seconds without a call, while somebody waits, until watch says where all stand
@@ -58,7 +64,7 @@ class Job:
 
     @property
     def is_broken(self) -> bool:
-        return self.path.parent.name == "broken"
+        return self.path.parent != RIGHT
 
     @property
     def lines(self) -> list[str]:
@@ -80,9 +86,18 @@ class Job:
         ]
 
 
-def jobs(kind: str) -> list[Job]:
-    """Those that are broken, or right."""
-    return [Job.of(path) for path in sorted((JOBS / kind).glob("*.py"))]
+def right_jobs() -> list[Job]:
+    return [Job.of(path) for path in sorted(RIGHT.glob("*.py"))]
+
+
+def broken_jobs() -> list[Job]:
+    """The scripts, and the programs of docs/errors.md, written to files."""
+    folder = Path(tempfile.mkdtemp(prefix="course-jobs-"))
+    atexit.register(shutil.rmtree, folder)
+    for title in page.WATCHED:
+        name = re.sub(r"\W+", "_", title)
+        (folder / f"{name}.py").write_text(page.script(title))
+    return [Job.of(path) for place in (BROKEN, folder) for path in sorted(place.glob("*.py"))]
 
 
 @dataclass

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from watched_jobs import ROOT, gone, start
+from processes import gone
+from watched_jobs import ROOT, start
 
 from course_tools.watch.watch_command import main
 
@@ -59,21 +60,6 @@ def test_a_script_does_what_it_does_without(tmp_path: Path):
     assert done.codes == [0, 3]
 
 
-def test_a_group_that_is_not_destroyed_ends_well_and_its_logs_can_be_read(tmp_path: Path, capsys):
-    source = """
-        import torch, torch.distributed as dist
-        dist.init_process_group("gloo")
-        for _ in range(3):
-            dist.all_reduce(torch.ones(1))
-    """
-    done = start(tmp_path, source).finish()
-    assert done.codes == [0, 0]
-    assert done.ends == [("", "")] * 2
-    assert main(["--read", str(tmp_path / "logs")]) == 0
-    said = capsys.readouterr().out
-    assert said == "6 calls of 2 ranks, and nothing wrong is found in them.\n"
-
-
 def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: Path):
     source = """
         import torch, torch.distributed as dist
@@ -97,12 +83,14 @@ def test_a_call_that_only_one_rank_makes_is_told_while_the_job_stands(tmp_path: 
         job.kill()
 
 
-def test_groups_of_some_ranks_come_through_in_silence(tmp_path: Path):
+def test_groups_of_some_ranks_come_through_in_silence_and_logs_can_be_read(tmp_path: Path, capsys):
     """One of the right jobs that the soak starts by torchrun."""
-    job = ROOT / "tests" / "soak" / "jobs" / "right" / "subgroups.py"
+    job = ROOT / "tests" / "soak" / "jobs" / "subgroups.py"
     done = start(tmp_path, job.read_text(), size=3).finish()
-    assert [out for out, _ in done.ends] == [f"rank {n} [1.0, 1.0]\n" for n in range(3)]
-    assert [err for _, err in done.ends] == [""] * 3
+    assert done.ends == [(f"rank {n} [1.0, 1.0]\n", "") for n in range(3)]
+    assert main(["--read", str(tmp_path / "logs")]) == 0
+    said = capsys.readouterr().out
+    assert said == "16 calls of 3 ranks, and nothing wrong is found in them.\n"
 
 
 BROKEN = {
@@ -112,7 +100,6 @@ BROKEN = {
         "RankDied: rank 1 was killed by SIGKILL (signal 9)",
         "all_reduce(SUM)",
     ),
-    "aborts": ("os.abort()", -6, "RankDied: rank 1 was killed by SIGABRT (signal 6)", "os.abort()"),
     "leaves": (
         "sys.exit(4)",
         4,
@@ -147,54 +134,15 @@ def test_the_cause_is_told_and_not_the_victim(tmp_path: Path, kind: str):
     assert line in done.said
 
 
-def test_of_machines_that_share_a_folder_one_tells_it(tmp_path: Path):
-    source = """
-        import torch, torch.distributed as dist
-        dist.init_process_group("gloo")
-        x = torch.ones(4)
-        dist.all_reduce(x, dist.ReduceOp.MAX if dist.get_rank() else dist.ReduceOp.SUM)
-    """
-    done = start(tmp_path, source, machines=True).finish()
-    assert done.codes == [0, 0]
-    assert "do not agree on the reduce op: SUM and MAX" in done.said
-    assert done.ends[1][1] == ""
-
-
 def test_a_deadlock_is_ended_on_demand(tmp_path: Path):
     source = """
         import torch, torch.distributed as dist
         dist.init_process_group("gloo")
-        x = torch.ones(4)
-        dist.recv(x, 1 - dist.get_rank())
+        dist.recv(torch.ones(4), 1 - dist.get_rank())
     """
-    job = start(tmp_path, source, options=["--end"])
-    assert job.ranks[0].wait(60) == -signal.SIGTERM
-    assert "Deadlock: every rank waits for another." in job.ranks[0].stderr.read()
-    job.kill()
-
-
-STANDS = """
-    import os, time, torch, torch.distributed as dist
-    dist.init_process_group("gloo")
-    x = torch.ones(4)
-    dist.all_reduce(x)
-    print(os.getpid(), flush=True)
-    if dist.get_rank() == 1:
-        time.sleep(100)
-    dist.all_reduce(x)
-"""
-
-
-def test_who_waits_long_is_told_once_with_where_the_others_are(tmp_path: Path):
-    job = start(tmp_path, STANDS, env={"COURSE_LIB_QUIET": "3"})
-    try:
-        lines = [job.ranks[0].stderr.readline() for _ in range(5)]
-        assert lines[1] == "course_lib.watch: Waiting: nothing was called for 3 s.\n"
-        assert lines[2].startswith("  rank 0 waits in all_reduce(SUM)   train.py, line 9:")
-        assert lines[3].startswith("  rank 1 is at   train.py, line 8:  time.sleep(100)")
-        assert [rank.poll() for rank in job.ranks] == [None, None]
-    finally:
-        job.kill()
+    job = start(tmp_path, source, options=["--end"]).finish()
+    assert job.codes[0] == -signal.SIGTERM
+    assert "Deadlock: every rank waits for another." in job.said
 
 
 def test_who_waits_for_the_group_to_form_is_told_once_and_later_waits_too(tmp_path: Path):
@@ -245,15 +193,17 @@ def test_two_machines_without_a_common_folder_are_read_together_afterwards(tmp_p
     assert main(["--read", both[0]]) == 0
 
 
-# Nobody waits for the other one, who would miss it a moment before it is ended, too.
-SLEEPS = STANDS.replace("if dist.get_rank() == 1:", "if True:")
+SLEEPS = """
+    import os, time, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(4))
+    print(os.getpid(), flush=True)
+    time.sleep(100)  # nobody waits for another one, who would miss it a moment before it is ended
+"""
 
 
-@pytest.mark.parametrize(
-    "numbers", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL, signal.SIGINT)]
-)
-def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path, numbers: tuple[int, int]):
-    job = start(tmp_path, SLEEPS)
+def test_a_signal_to_what_torchrun_started_ends_the_rank(tmp_path: Path):
+    job, numbers = start(tmp_path, SLEEPS, size=3), (signal.SIGTERM, signal.SIGKILL, signal.SIGINT)
     try:
         pids = [int(rank.stdout.readline()) for rank in job.ranks]
         for rank, number in zip(job.ranks, numbers, strict=True):
@@ -301,15 +251,3 @@ def test_a_rank_that_is_asked_when_it_can_answer_no_more_lives(tmp_path: Path):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
     assert done.stdout == "lives\n", done
-
-
-def test_a_script_of_this_library_has_lines_too(tmp_path: Path):
-    script = (
-        "import sys\nfrom course_lib import user_code\n"
-        "path = sys.argv[1]\n"
-        "print(user_code.is_user_code(path))\nuser_code.claim_place(path)\n"
-        "print(user_code.is_user_code(path))\n"
-    )
-    command = [sys.executable, "-c", script, str(ROOT / "course_tools" / "jobs" / "train.py")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert done.stdout == "False\nTrue\n", done

@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import psutil
-
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def gone(pids: list[int], seconds: float) -> list[int]:
-    """Wait for these processes to end; returns those that did not."""
-    found = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    return [process.pid for process in psutil.wait_procs(found, seconds)[1]]
 
 
 def free_port() -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
+import cloudpickle
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.nn import Linear, Module, ModuleList
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def _first(right: bool) -> bool:
@@ -111,28 +112,6 @@ def exception_swallowed(right: bool) -> None:
     dist.all_reduce(torch.ones(1, dtype=torch.int64))
 
 
-class Stack(Module):
-    """Of three layers, of which one may be dropped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = ModuleList(Linear(3, 3) for _ in range(3))
-
-    def forward(self, x: torch.Tensor, dropped: int) -> torch.Tensor:
-        for number, layer in enumerate(self.layers):
-            x = layer(x) if number != dropped else x
-        return x
-
-
-def layer_dropped(right: bool) -> None:
-    """Which layer, each rank draws for itself; all are of one size."""
-    model = Stack()
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    for layer in (*model.layers, model):
-        fully_shard(layer, mesh=mesh)
-    model(torch.ones(1, 3), 1 if right else 1 + dist.get_rank())
-
-
 def root_that_moves(right: bool) -> None:
     if _first(right):
         dist.broadcast(torch.ones(3), src=0)
@@ -155,7 +134,6 @@ PROGRAMS: dict[Callable[[bool], None], tuple[str, ...]] = {
     barrier_too_many: (LEFT_OUT,),
     in_a_subgroup: (LEFT_OUT, "rank 0 made 3 collective calls, rank 1 made 2."),
     exception_swallowed: (LEFT_OUT, "rank 0 made 3 collective calls, rank 1 made 2."),
-    layer_dropped: ("for layers.2", "for layers.1", "run the same modules"),
     root_that_moves: (LEFT_OUT,),
 }
 CURES_OF_OTHERS = ("Convert one", "number of elements", "same root", "same reduce op")
