@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, interruptible
 from course_lib.trace import Run
 from course_sim.network import Network
 
@@ -18,6 +18,7 @@ __all__ = ["Network", "simulate"]
 _DEFAULT = Network()
 
 
+@interruptible("simulate()")
 def simulate(
     fn: Callable,
     *args: Any,

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from course_exercises.catalogue import exercises
+
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 PHONE, DESKTOP = 390, 1280
@@ -179,3 +181,14 @@ def test_what_is_told_of_each_pipeline_is_what_the_formulas_say(site: Path):
         idle = (n - 1) / (m + n - 1)
         both = f"takes {3 * (m + n - 1)} ms, idles {idle:.0%} of it, and holds at most"
         assert said == f"GPipe {both} {m} on a stage. 1F1B {both} {min(m, n)} on a stage."
+
+
+def test_the_map_leads_to_the_goal_of_each_exercise(site: Path):
+    links = re.findall(
+        r'href="(lessons/\w+)\.html#([\w-]+)">(\w+)</a>', (site / "map.html").read_text()
+    )
+    assert len(links) == len(exercises())
+    for page, place, name in links:
+        below = (site / f"{page}.html").read_text().partition(f'id="{place}"')[2]
+        above_answer = re.split(rf'<span class="n[cf]">{name}</span>', below)[0]
+        assert re.search("Required ·|Optional ·", above_answer), name

@@ -162,7 +162,10 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
             text = "".join(cell["source"])
             for file, page in PAGES.items():
                 text = text.replace(f"](../../{file})", f"](../{page})")
-            cell["source"] = text.replace("../../", "../")
+            place = (
+                f'<span id="{cell["id"]}"></span>\n\n' if "●" in text else ""
+            )  # states an exercise
+            cell["source"] = place + text.replace("../../", "../")
         elif cell["metadata"].get("role") == "answer":  # a solution is shown when it is asked for
             cell["metadata"]["tags"] = ["hide-input"]
         if told := pictures_in_words(cell):
@@ -216,7 +219,9 @@ def lesson_map() -> str:
     known = replace(Map.found(), best=defaultdict(Best))._repr_markdown_()
     table = [line for line in known.splitlines() if line.startswith("|")]
     text = "\n".join(table).replace("○\N{NO-BREAK SPACE}", "")
-    text = re.sub(r"\((\d\d_\w+\.ipynb)[^)]*\)", r"(lessons/\1)", text)
+    goal = r"\[(\w+)\]\((\d\d_\w+)\.ipynb#cell-id=([\w-]+)\)"
+    text = re.sub(goal, r'<a href="lessons/\2.html#\3">\1</a>', text)
+    text = re.sub(r"\((\d\d_\w+\.ipynb)\)", r"(lessons/\1)", text)
     return f"# All lessons\n\nMinutes with the required exercise; ★ easy to ★★★ hard.\n\n{text}\n"
 
 
