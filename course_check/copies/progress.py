@@ -174,7 +174,7 @@ class Map:
 
     def _repr_markdown_(self) -> str:
         lines = ["# The course", "", self._next("[{0}]({0.file})"), ""]
-        lines += ["| | lesson | minutes | required | optional |", "|---|:---|---:|:---|:---|"]
+        lines += ["| no. | lesson | minutes | required | optional |", "|---|:---|---:|:---|:---|"]
         for lesson in self.lessons:
             required, optional = (self._links(lesson, which) for which in (True, False))
             row = lesson.file[:2], f"[{lesson.title}]({lesson.file})", lesson.minutes
