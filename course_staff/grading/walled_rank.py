@@ -151,7 +151,8 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
         ask = Asker(talk)
         _confine(ask)
         tried: list[str] = []
-        sys.addaudithook(partial(_note_reach, tried, kept_from_ranks()))
+        loaded = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+        sys.addaudithook(partial(_note_reach, tried, kept_from_ranks(), loaded))
         environment = dict(os.environ)
         with compat.separate_worlds():
             while True:
@@ -164,14 +165,14 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
         return
 
 
-def _note_reach(tried: list[str], kept: list[str], event: str, args: tuple) -> None:
+def _note_reach(tried: list[str], kept: list[str], loaded: set, event: str, args: tuple) -> None:
     """Note what the answer reaches for beyond its walls. It is the rank's own word, as the answer
-    runs beside it."""
+    runs beside it. Files of modules that are ``loaded`` are read to show a line of theirs."""
     what = REACHES.get(event, "")
     if what == "files":
         path = os.path.abspath(os.fsdecode(args[0])) if isinstance(args[0], str | bytes) else ""
         inside = (p for p in (*kept, "/proc") if f"{path}/".startswith(f"{p}/"))
-        found = next(inside, "")
+        found = "" if path in loaded else next(inside, "")
         what = f"read {path[len(os.path.dirname(found)) :].strip('/')}"[:80] if found else ""
     if what and what not in tried and len(tried) < MOST_TRIED:
         tried.append(what)
