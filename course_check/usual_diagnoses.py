@@ -137,8 +137,8 @@ HINTS = {  # by id
     "others never call. Which condition keeps them out?",
     "waits-in-vain": "A rank waits for one that has already returned. Which of the two makes a "
     "call too many, or one too few?",
-    "deadlock": "Follow the arrows. Each rank waits for one that waits as well: which call is "
-    "missing, or comes too late?",
+    "deadlock": "Follow the arrows. Each rank waits for one that waits as well, or has returned: "
+    "which call is missing, too late, or one too many?",
     "two-dtypes": "Two calls that meet have tensors of different dtypes. torch.empty() makes "
     "float32 unless it is told another one; empty_like() takes the dtype along.",
     "mismatch": "Two calls that meet have to agree. Does a rank skip one, so that its next call "

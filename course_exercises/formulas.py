@@ -28,8 +28,8 @@ from course_exercises.declare import Knobs, Mistakes, exercise, several
 Formula = Callable[..., float]
 Arguments = Callable[[random.Random], list[tuple]]
 ROUNDED = (
-    "It agrees to a few digits, and then differs: was something rounded on the way, or computed "
-    "in float32?"
+    "That is the right number, rounded: was something rounded on the way (// rounds down), or "
+    "computed in float32?"
 )
 
 NOTHING_TO_SEND: dict[str, str | None] = {

@@ -25,6 +25,7 @@ from course_lib.errors import Blocked, Deadlock
 FEW, WHOLE = "fewer micro-batches than ranks", "whole numbers"
 ONE = FORWARD + BACKWARD  # seconds of a micro-batch on a stage
 ROWS = 2  # of a micro-batch
+OfRank = Callable[[int, int, int, int], int]  # of i, rank, n, m
 
 # ---- one process ---------------------------------------------------------------------------------
 
@@ -43,23 +44,25 @@ def step(
     divisor: Callable[[int, int, int], float] = lambda rank, n, m: m,
     returns: Callable[[list[float]], float] = lambda losses: sum(losses) / len(losses),
     elsewhere: float | None = None,
-    held: Callable[[int, int, int, int], int] = lambda i, rank, n, m: i,
+    held: OfRank = lambda i, rank, n, m: i,
+    takes: OfRank = lambda k, rank, n, m: k,
 ) -> list[float | None]:
     """One process with all stages: the gradient of the mean over micro-batches.
 
-    The rest are mistakes: which micro-batches a rank ``counts``, by what it divides, and whose
-    input it ``held`` in the backward of micro-batch i.
+    The rest are mistakes: which micro-batches a rank ``counts``, by what it divides, whose input it
+    ``held`` in the backward of micro-batch i, and which one it ``takes`` for its k-th backward.
     """
     jobs = [job for (job,) in given]
     first, last, n, m = jobs[0], jobs[-1], len(jobs), jobs[0].m
     stages = [job.layers.double() for job in jobs]
     passes = [forward(stages, x) for x in first.inputs or []]
     losses = [mse_loss(y, t.double()) for (_, y), t in zip(passes, last.targets or [], strict=True)]
-    for i, loss in enumerate(losses):
-        gradients = back(stages, passes, i, loss, held)
+    for k in range(m):
+        taken = [takes(k, rank, n, m) for rank in range(n)]
+        gradients = back(stages, passes, taken, losses[taken[-1]], held)
         for rank, (job, gradient) in enumerate(zip(jobs, gradients, strict=True)):
             for (name, _), part in zip(job.layers.named_parameters(), gradient, strict=True):
-                share = part.float() / divisor(rank, n, m) * counts(i, rank, n, m)
+                share = part.float() / divisor(rank, n, m) * counts(k, rank, n, m)
                 job.noted[f"{name}.grad"] = job.noted.get(f"{name}.grad", 0) + share
     for job in jobs:
         job.noted["alive"] = ANYTHING
@@ -69,17 +72,19 @@ def step(
 def back(
     stages: list[nn.Sequential],
     passes: list[tuple[list[Tensor], Tensor]],
-    i: int,
+    taken: list[int],
     loss: Tensor,
-    held: Callable[[int, int, int, int], int],
+    held: OfRank,
 ) -> list[tuple[Tensor, ...]]:
-    """By stage, the gradients of its parameters by micro-batch i; from the last stage on."""
+    """By stage, the gradients of its parameters by the micro-batch that it has taken; from the last
+    stage on."""
     n, m = len(stages), len(passes)
     out: list[tuple[Tensor, ...]] = []
     upstream = None
     for rank in reversed(range(n)):
-        leaf, y = passes[i][0][rank], loss if rank == n - 1 else stages[rank](passes[i][0][rank])
-        x = leaf.detach().clone()
+        i = taken[rank]
+        leaf = passes[i][0][rank]
+        y, x = loss if rank == n - 1 else stages[rank](leaf), leaf.detach().clone()
         wanted = [leaf] * (rank > 0)
         if rank:
             leaf.data.copy_(passes[held(i, rank, n, m)][0][rank].data)
@@ -120,17 +125,17 @@ def in_time(play: Play) -> Iterator[Finding]:
         yield Finding("slow", text)
 
 
-def alive_at_most(most: Callable[[int, int, int], int]) -> Rule:
-    """So many micro-batches of a rank have been forward and not backward: ``most(rank, n, m)``."""
+def may_hold(rank: int, n: int, m: int) -> int:
+    return min(m, n - rank)
 
-    def rule(play: Play) -> Iterator[Finding]:
-        for rank in play.ranks if play.done else ():
-            limit = most(rank, play.case.world, play.case.options["m"])
-            if (mine := alive(play)[rank]) > limit:
-                text = f"rank {rank} has {mine} micro-batches between forward and backward"
-                yield Finding("alive", f"{text}, at most {limit} are allowed", rank, mine, limit)
 
-    return rule
+def holds_few(play: Play) -> Iterator[Finding]:
+    """Few micro-batches of a rank have been forward and not backward."""
+    for rank in play.ranks if play.done else ():
+        limit = may_hold(rank, play.case.world, play.case.options["m"])
+        if (mine := alive(play)[rank]) > limit:
+            text = f"rank {rank} has {mine} micro-batches between forward and backward"
+            yield Finding("alive", f"{text}, at most {limit} are allowed", rank, mine, limit)
 
 
 def alive(play: Play) -> list[int]:
@@ -159,6 +164,12 @@ def sends_none(play: Play) -> bool:
     return found("TypeError")(play) and "Expected parameter `tensor`" in error and "None" in error
 
 
+def computes_more(play: Play) -> bool:
+    """The stages compute more than each micro-batch's forward and backward pass."""
+    computed = sum(span.end - span.start for span in play.trace.spans)
+    return found("slow")(play) and computed > 1.001 * play.case.options["m"] * play.case.world * ONE
+
+
 def one_by_one(play: Play) -> bool:
     """No stage works while another one does."""
     alone = play.case.options["m"] * play.case.world * ONE
@@ -183,11 +194,17 @@ HINTS = {
     "last-alone": "Only one micro-batch counts in .grad. What happens to those of the others?",
     "one-buffer-for-all": "In backward a stage has another micro-batch's input: autograd keeps the "
     "tensor itself, not a copy. How many micro-batches share one?",
+    "crossed": "Some stage takes a gradient for another micro-batch's. In which order do gradients "
+    "arrive, and in which does it take what it has kept?",
     "one-loss": "The loss of one micro-batch is returned; the mean over all of them is asked for.",
     "sum-returned": "The sum of the losses is returned; the mean is asked for.",
     "loss-elsewhere": "Only the last rank has a loss. The others return None.",
+    "computes-more": "The stages compute more than m·(F + B). How often does a micro-batch go "
+    "through each of them?",
     "one-by-one": "No stage works while another one does: it takes m·n·(F + B). Which line keeps "
     "the next micro-batch from setting off?",
+    "slow": "Some stage idles longer than the bubble. Does it wait for a message, or to hand one "
+    "over, while it could compute?",
 }
 MISTAKES: dict[str, Any] = {
     "sum": {"divisor": lambda rank, n, m: 1},
@@ -199,6 +216,7 @@ MISTAKES: dict[str, Any] = {
         counts=[lambda i, rank, n, m: i == m - 1, lambda i, rank, n, m: i == 0],
         divisor=(lambda rank, n, m: m, lambda rank, n, m: 1),
     ),
+    "crossed": {"takes": lambda k, rank, n, m: m - 1 - k if rank == n - 1 else k},
     "one-loss": each(returns=(lambda losses: losses[-1], lambda losses: losses[0])),
     "sum-returned": {"returns": sum},
     "loss-elsewhere": {"elsewhere": 0.0},
@@ -209,6 +227,8 @@ SEEN: dict[str, OfPlay] = {
     "graph-across-ranks": says("does not require grad"),
     "few-micro-batches": lambda play: found("IndexError")(play) and is_short(play.case),
     "whole-numbers": says("only Tensors of floating point"),
+    "computes-more": computes_more,
+    "one-by-one": one_by_one,
 }
 few = partial(cases, "m")
 staged = partial(
@@ -255,20 +275,18 @@ staged(
     core=usual_cases,
     sturdy=odd_cases,
     budget=BUDGET,
-    hints=HINTS
-    | {
-        "slow": "Some stage idles longer than the bubble. Does it wait for a message, or to hand "
-        "one over, while it could compute?",
-    },
+    hints=HINTS,
     mistakes=MISTAKES | {"one-buffer-for-all": {"held": lambda i, rank, n, m: m - 1}},
-    diagnoses=SEEN | {"one-by-one": one_by_one},
+    diagnoses=SEEN,
 )
 
 # ---- 15.2 one_f_one_b ----------------------------------------------------------------------------
 
 
-def may_hold(rank: int, n: int, m: int) -> int:
-    return min(m, n - rank)
+def newest(k: int, rank: int, n: int, m: int) -> int:
+    """What the k-th backward takes if it takes the newest of those alive."""
+    before = may_hold(rank + 1, n, m)
+    return k + before if k + before < m else m - 1 - k
 
 
 def holds_all(play: Play) -> bool:
@@ -279,12 +297,9 @@ def holds_all(play: Play) -> bool:
 staged(
     "15.2 one_f_one_b",
     step,
-    core=lambda rng: [
-        *usual_cases(rng),
-        *few((2, 2, 4), (3, 3, 5), (4, 4, 2), backend="nccl"),
-    ],
+    core=lambda rng: usual_cases(rng) + few((2, 2, 4), (3, 3, 5), (4, 4, 2), backend="nccl"),
     sturdy=odd_cases,
-    budget=[*BUDGET, alive_at_most(may_hold)],
+    budget=[*BUDGET, holds_few],
     hints=HINTS
     | {
         "unbatched": "It goes well on gloo. On NCCL the calls of a group run one after another, "
@@ -297,25 +312,19 @@ staged(
         "rank r make before its first gradient can be there?",
         "slow": "Some stage idles longer than the bubble. How many forwards does rank r make "
         "before its first backward, and what does it wait for then?",
-        "last-forgotten": "The last backwards are missing on some ranks. As many are left at the "
-        "end as forwards came first.",
         "waits-for-more": "A rank waits for a neighbour that has returned. Do all stages make m "
         "forwards and m backwards, whatever m is?",
     },
     mistakes=MISTAKES
     | {
+        "crossed": [MISTAKES["crossed"], {"takes": newest}],
         "one-buffer-for-all": {"held": lambda i, rank, n, m: min(m, i + may_hold(rank, n, m)) - 1},
-        "last-forgotten": [
-            {"counts": lambda i, rank, n, m: i < m - min(m, n - 1 - rank)},
-            {"counts": lambda i, rank, n, m: i < m - (rank < n - 1)},
-        ],
     },
     diagnoses=SEEN
     | {
         "unbatched": lambda play: found("Deadlock")(play) and play.case.backend == "nccl",
         "both-send": both_send,
         "waits-for-more": lambda play: isinstance(play.error, Deadlock) and not play.error.cycle,
-        "one-by-one": one_by_one,
         "gpipe": holds_all,
         "holds-more": over_budget("alive"),
     },
@@ -353,7 +362,8 @@ formula(
         "busy": "That is the share in which a stage works.",
         "one-less": "Work out two stages and one micro-batch by hand: how many steps are there, "
         "and in how many does stage 0 idle?",
-        "v-misplaced": "With v chunks on each rank a micro-batch makes v stops there, each a v-th "
+        "percent": "A share lies between 0 and 1, and this is a hundred times as much.",
+        "v-misplaced": "With v stages on each rank a micro-batch makes v stops there, each a v-th "
         "as long. What does that change, the idle time, the working time or both?",
     },
     mistakes={
@@ -363,11 +373,14 @@ formula(
             {"whole": lambda n, m, v: v * m + n},
             {"whole": lambda n, m, v: v * (m - 1) + n - 1},
             {"idle": lambda n, m, v: n},
+            {"idle": lambda n, m, v: n, "whole": lambda n, m, v: v * m + n},
         ],
+        "percent": {"idle": lambda n, m, v: 100 * (n - 1)},
         "v-misplaced": [
             {"whole": lambda n, m, v: m + n - 1},
             {"whole": lambda n, m, v: v * (m + n - 1)},
             {"idle": lambda n, m, v: v * (n - 1)},
+            {"idle": lambda n, m, v: v * (n - 1), "whole": lambda n, m, v: m + v * (n - 1)},
             {"idle": lambda n, m, v: v * n - 1, "whole": lambda n, m, v: m + v * n - 1},
             {"idle": lambda n, m, v: v * n - 1, "whole": lambda n, m, v: v * m + v * n - 1},
         ],

@@ -136,11 +136,17 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interruptible(what: str) -> Iterator[None]:
-    """Around a block, or as a decorator: whoever stops it in a notebook reads a sentence."""
+    """Around a block, or as a decorator: whoever stops it in a notebook reads a sentence, and so
+    does whoever names an argument that it does not have."""
     try:
         yield
     except KeyboardInterrupt:
         raise Interrupted(f"{what} was stopped, and its ranks have ended") from None
+    except TypeError as error:
+        if not str(error).startswith(f"{what} got an unexpected keyword argument"):
+            raise
+        by_position = f"{what[:-1]}fn, a, b) calls fn(a, b) in each rank"
+        raise CourseError(f"{error}. What fn takes goes by position: {by_position}") from None
 
 
 @dataclass

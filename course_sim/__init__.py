@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from course_lib.errors import CourseError
+from course_lib.errors import CourseError, interruptible
 from course_lib.trace import Run
 from course_sim.network import Network
 from course_sim.true_size.hardware import GPU
@@ -19,6 +19,7 @@ __all__ = ["GPU", "Network", "simulate"]
 _DEFAULT = Network()
 
 
+@interruptible("simulate()")
 def simulate(
     fn: Callable,
     *args: Any,

@@ -25,7 +25,7 @@ import cloudpickle
 
 from course_lib.diagnosis import deadlock, hazard
 from course_lib.diagnosis.failure import RankOutcome, blame_who_left, root_cause
-from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait, interruptible
+from course_lib.errors import CourseError, Hang, Hazard, Mismatch, Wait
 from course_lib.pickling import pack_call, unpack_call
 from course_lib.progress_line import ProgressLine
 from course_lib.terminal import show
@@ -159,7 +159,6 @@ def _freeze_what_is_there() -> Iterator[None]:
         gc.unfreeze()
 
 
-@interruptible("simulate()")
 def simulate(*args: Any) -> Run:
     """See course_sim.simulate; the arguments are those of Program."""
     program = Program(*args)

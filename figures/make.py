@@ -41,6 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from course_lib import Network, Run, draw, run, simulate, span  # noqa: E402
 from course_lib.draw import Picture  # noqa: E402
+from course_lib.user_code import show_lines  # noqa: E402
 from course_staff.authoring.source import read_lesson  # noqa: E402
 
 
@@ -52,6 +53,7 @@ def names_of(lesson: str, last: str, without: Sequence[str] = ()) -> dict[str, A
         for cell in read_lesson(ROOT / "notebooks" / "src" / f"{lesson}.py").cells:
             left_out = cell.exercise or any(text in cell.text for text in without)
             if cell.kind == "code" and not left_out and last not in names:
+                show_lines(f"{cell.id}.py", cell.text)
                 exec(compile(cell.text, f"{cell.id}.py", "exec"), names)
     return names
 

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from course_exercises.catalogue import exercises
+
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 PHONE, DESKTOP = 390, 1280
@@ -148,3 +150,45 @@ def test_the_front_page_is_played_and_searched_by_keyboard(site: Path, browser):
     page.keyboard.press("Enter")
     page.locator("#search-results li a", has_text="many processes").first.wait_for()
     page.close()
+
+
+def test_pipelines_are_chosen_and_stepped_by_keyboard(site: Path, browser):
+    assert (site / "pipelines.html").stat().st_size < 1e6
+    page = browser.new_page(viewport={"width": PHONE, "height": 900})
+    page.goto(f"file://{site}/pipelines.html")
+    step = page.locator("figure.course-steps output")
+    page.get_by_label("Stages").select_option("3")
+    page.get_by_label("Micro-batches").select_option("2")
+    assert page.get_by_role("img", name="3 stages, 2 micro-batches").is_visible()
+    assert step.text_content() == "0 ms"
+    page.get_by_role("slider", name="Step").focus()
+    page.keyboard.press("ArrowRight")
+    one = "F0 idle idle, alive 1 0 0"
+    assert step.text_content() == f"1 ms; GPipe: {one}; 1F1B: {one}"
+    page.keyboard.press("End")
+    end = "B1 idle idle, alive 0 0 0"
+    assert step.text_content() == f"12 ms; GPipe: {end}; 1F1B: {end}"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    page.close()
+
+
+def test_what_is_told_of_each_pipeline_is_what_the_formulas_say(site: Path):
+    text = (site / "pipelines.html").read_text(encoding="utf-8")
+    told = re.findall(r'alt="(\d) stages, (\d) micro-batch(?:es)?\. ([^"]+)"', text)
+    sizes = {(int(n), int(m)): said for n, m, said in told}
+    assert len(sizes) == 3 * 8
+    for (n, m), said in sizes.items():
+        idle = (n - 1) / (m + n - 1)
+        both = f"takes {3 * (m + n - 1)} ms, idles {idle:.0%} of it, and holds at most"
+        assert said == f"GPipe {both} {m} on a stage. 1F1B {both} {min(m, n)} on a stage."
+
+
+def test_the_map_leads_to_the_goal_of_each_exercise(site: Path):
+    links = re.findall(
+        r'href="(lessons/\w+)\.html#([\w-]+)">(\w+)</a>', (site / "map.html").read_text()
+    )
+    assert len(links) == len(exercises())
+    for page, place, name in links:
+        below = (site / f"{page}.html").read_text().partition(f'id="{place}"')[2]
+        above_answer = re.split(rf'<span class="n[cf]">{name}</span>', below)[0]
+        assert re.search("Required ·|Optional ·", above_answer), name

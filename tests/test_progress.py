@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 
+import ipykernel.ipkernel  # noqa: F401  # as in a notebook, before IPython is replaced
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -39,6 +40,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folders:
         cells = [nbformat.v4.new_markdown_cell(f"# {title}\nAnd more.\n\n# Not this one")]
         for name, required in exercises:
             metadata = {"exercise": name, "role": "answer", "required": required}
+            cells.append(nbformat.v4.new_markdown_cell("**Goal.**", id=f"{name}-goal"))
             cells.append(nbformat.v4.new_code_cell(metadata=metadata, id=f"{name}-answer"))
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folders.learner / file)
     monkeypatch.chdir(folders.work)
@@ -235,7 +237,7 @@ def test_the_page_has_the_map_with_links_and_is_the_same_each_time(course: Folde
     shown = nbformat.read(page, as_version=4).cells[0].outputs[0].data["text/markdown"]
     assert shown == Map.found()._repr_markdown_()
     assert "| 01 | [Talk without an end](01_talk.ipynb) |" in shown
-    assert re.search(r"\[talk\]\(01_talk\.ipynb#cell-id=talk-answer\)[^|]*\(core\) \|", shown)
+    assert re.search(r"\[talk\]\(01_talk\.ipynb#cell-id=talk-goal\)[^|]*\(core\) \|", shown)
     for target in re.findall(r"\]\(([^)#]+)", shown):
         assert (course.work / target).exists()
 

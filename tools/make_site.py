@@ -26,6 +26,8 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from pipelines import pipelines  # noqa: E402  # it lies beside this file
+
 from course_check.copies.progress import Best, Map  # noqa: E402
 from course_staff.authoring.copies import drop_dead_links, with_living_links  # noqa: E402
 from course_staff.authoring.wheel import make_wheel  # noqa: E402
@@ -39,6 +41,8 @@ PAGES = {  # what a link to a file of the repository leads to
     "course_staff/grading/README.md": "instructors.md",
     "course_sim/README.md": "simulator.md",
 }
+TO_PLAY = {"15_pipeline": "[Play GPipe and 1F1B](../pipelines.md) with other numbers."}
+OWN = ["map.md", "pipelines.md"]  # pages that are made here
 SETTINGS = {
     "project": "Distributed training, taught by doing it",
     "html_title": "Distributed training, taught by doing it",
@@ -61,7 +65,8 @@ SETTINGS = {
 # Code has lines of up to 100 characters, and the theme's page has room for 90: the rest is margin.
 # On a narrow screen code and pictures keep their size, and scroll sideways within their box: lines
 # that wrap would lose Python's indentation, and the names in a timeline could not be read.
-# Pictures are drawn on white. In the dark they are turned round, and the hues are turned back.
+# Pictures are drawn on white. In the dark they are turned round, and the hues are turned back; so
+# is the veil over a part of one.
 STYLE = """\
 .math { overflow-x: auto; margin: 1em 0; }
 pre { white-space: pre; overflow-x: auto; }
@@ -72,10 +77,14 @@ pre { white-space: pre; overflow-x: auto; }
   .cell_output .course-window img { min-width: 0; }
 }
 @media screen {
-  body[data-theme="dark"] article img { filter: invert(0.9) hue-rotate(180deg); }
+  body[data-theme="dark"] article :is(img, .course-window > div > div) {
+    filter: invert(0.9) hue-rotate(180deg);
+  }
 }
 @media screen and (prefers-color-scheme: dark) {
-  body:not([data-theme="light"]) article img { filter: invert(0.9) hue-rotate(180deg); }
+  body:not([data-theme="light"]) article :is(img, .course-window > div > div) {
+    filter: invert(0.9) hue-rotate(180deg);
+  }
 }
 @media print {
   pre { white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -132,6 +141,7 @@ def write_source(source: Path) -> None:
     pages = {
         "index": front(names),
         "map": lesson_map(),
+        "pipelines": to_play(),
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
         "gradients": read("docs/gradients.md").replace("../notebooks/", "lessons/"),
@@ -139,7 +149,7 @@ def write_source(source: Path) -> None:
         "simulator": read("course_sim/README.md"),
     }
     for name, text in pages.items():
-        there = {*PAGES.values(), "map.md", *(f"lessons/{name}.ipynb" for name in names)}
+        there = {*PAGES.values(), *OWN, *(f"lessons/{name}.ipynb" for name in names)}
         leads = partial(page_for, there)
         (source / f"{name}.md").write_text(with_living_links(text, leads), encoding="utf-8")
 
@@ -152,7 +162,10 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
             text = "".join(cell["source"])
             for file, page in PAGES.items():
                 text = text.replace(f"](../../{file})", f"](../{page})")
-            cell["source"] = text.replace("../../", "../")
+            place = (
+                f'<span id="{cell["id"]}"></span>\n\n' if "●" in text else ""
+            )  # states an exercise
+            cell["source"] = place + text.replace("../../", "../")
         elif cell["metadata"].get("role") == "answer":  # a solution is shown when it is asked for
             cell["metadata"]["tags"] = ["hide-input"]
         if told := pictures_in_words(cell):
@@ -164,6 +177,7 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
         f"\n\n{take} and {library}, into one folder, to work on it yourself; this page has it "
         "solved, with outputs."
     )
+    cover["source"] += f"\n\n{TO_PLAY[name]}" if name in TO_PLAY else ""
     return notebook
 
 
@@ -196,7 +210,7 @@ def front(names: list[str]) -> str:
 ## Start
 {after("## Start", rest)}
 {contents("Lessons", (f"{name[:2]} {titles[name]} <lessons/{name}>" for name in names))}
-{contents("Beside them", ["map.md", *PAGES.values()])}
+{contents("Beside them", [*OWN, *PAGES.values()])}
 """
 
 
@@ -205,8 +219,29 @@ def lesson_map() -> str:
     known = replace(Map.found(), best=defaultdict(Best))._repr_markdown_()
     table = [line for line in known.splitlines() if line.startswith("|")]
     text = "\n".join(table).replace("○\N{NO-BREAK SPACE}", "")
-    text = re.sub(r"\((\d\d_\w+\.ipynb)[^)]*\)", r"(lessons/\1)", text)
+    goal = r"\[(\w+)\]\((\d\d_\w+)\.ipynb#cell-id=([\w-]+)\)"
+    text = re.sub(goal, r'<a href="lessons/\2.html#\3">\1</a>', text)
+    text = re.sub(r"\((\d\d_\w+\.ipynb)\)", r"(lessons/\1)", text)
     return f"# All lessons\n\nMinutes with the required exercise; ★ easy to ★★★ hard.\n\n{text}\n"
+
+
+def to_play() -> str:
+    """GPipe beside 1F1B, with stages and micro-batches to choose."""
+    return f"""# Play a pipeline
+
+One training step of a model that is cut across its layers, as the simulator recorded it: forward
+takes 1 ms on a stage, backward 2 ms, and a message no time. Above is GPipe, below 1F1B, with a row
+for each stage. Narrow boxes are forward passes, wide ones backward, each with the number of its
+micro-batch. Where a row is hatched, the stage idles. A stroke between rows is a message, from its
+send to its receive. Choose numbers, then play, or step with ← and →: at each moment you read what
+the stages are doing, and how many micro-batches are alive on each.
+
+```{{raw}} html
+{pipelines()}
+```
+
+[Lesson 15](lessons/15_pipeline.ipynb) says why stages idle, and writes both.
+"""
 
 
 def contents(caption: str, pages: Iterable[str]) -> str:

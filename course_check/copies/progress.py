@@ -117,7 +117,7 @@ class Lesson:
     """What a notebook says of its lesson: title, minutes with the required exercise, exercises.
 
     Of each exercise the metadata of its answer cell: whether it is "required", and its "difficulty"
-    from 1 to 3.
+    from 1 to 3; and the id of the cell above that states its "goal".
     """
 
     file: str
@@ -138,8 +138,11 @@ def _read_lesson(path: Path) -> Lesson:
     lines = "\n".join(texts).splitlines()
     title = next((line[2:] for line in lines if line.startswith("# ")), path.stem)
     minutes = next((m[1] for line in lines if (m := _MINUTES.match(line))), "")
-    answers = [cell["metadata"] for cell in cells if cell["metadata"].get("role") == "answer"]
-    tasks = {one["exercise"]: one for one in answers}
+    goal, tasks = "", {}
+    for cell in cells:
+        goal = cell.get("id", "") if cell["cell_type"] == "markdown" else goal
+        if cell["metadata"].get("role") == "answer":
+            tasks[cell["metadata"]["exercise"]] = cell["metadata"] | {"goal": goal}
     return Lesson(path.name, title, minutes, tasks)
 
 
@@ -171,12 +174,11 @@ class Map:
 
     def _repr_markdown_(self) -> str:
         lines = ["# The course", "", self._next("[{0}]({0.file})"), ""]
-        lines += ["| | lesson | minutes | required | optional |", "|---|:---|---:|:---|:---|"]
+        lines += ["| no. | lesson | minutes | required | optional |", "|---|:---|---:|:---|:---|"]
         for lesson in self.lessons:
             required, optional = (self._links(lesson, which) for which in (True, False))
-            title = f"[{lesson.title}]({lesson.file})"
-            row = (lesson.file[:2], title, lesson.minutes, required, optional)
-            lines.append(f"| {' | '.join(row)} |")
+            row = lesson.file[:2], f"[{lesson.title}]({lesson.file})", lesson.minutes
+            lines.append(f"| {' | '.join([*row, required, optional])} |")
         there = {name: file for name, file in BESIDE.items() if (self.root / file).exists()}
         beside = " · ".join(f"[{name}](../{file})" for name, file in there.items())
         return "\n".join([*lines, "", beside])
@@ -187,8 +189,8 @@ class Map:
         for name, task in lesson.exercises.items():
             if task["required"] is required:
                 best = self.best[name]
+                link = f"[{name}]({lesson.file}#cell-id={task['goal']})\N{NO-BREAK SPACE}"
                 levels = f" ({', '.join(best.passed)})" if best.sign == "◐" else ""
-                link = f"[{name}]({lesson.file}#cell-id={name}-answer)\N{NO-BREAK SPACE}"
                 stars = "★" * task.get("difficulty", 0)
                 links.append(f"{best.sign}\N{NO-BREAK SPACE}{link}{stars}{levels}")
         return "\N{EM SPACE}".join(links)
@@ -196,7 +198,6 @@ class Map:
     def _next(self, words: str) -> str:
         """The first lesson with a required exercise of which core is open: more is a choice."""
         for lesson in self.lessons:
-            required = [name for name, task in lesson.exercises.items() if task["required"]]
-            if not all(self.best[name].passed for name in required):
+            if any(t["required"] and not self.best[n].passed for n, t in lesson.exercises.items()):
                 return "Next: " + words.format(lesson)
         return "Every required exercise has its core."

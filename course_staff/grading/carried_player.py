@@ -38,6 +38,7 @@ from course_staff.grading.walls import UNDEFENDED, Limits
 from course_staff.grading.wire import Ended
 
 LARGEST_HIDDEN = 64  # elements of a hidden case
+MOST_TRIED = 5  # things that an answer has reached for
 HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 
@@ -190,6 +191,7 @@ def grade_answer(
         "reason": _reason(verdict, runner.ended, space),
         "earlier_answers": before,
         "undefended": {w: words for w, words in UNDEFENDED.items() if w not in runner.walls},
+        "tried": sorted(runner.tried)[:MOST_TRIED],
         "seconds": round(time.monotonic() - start, 1),
         "questions": questions(exercise, verdict),
     }

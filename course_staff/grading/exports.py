@@ -158,6 +158,9 @@ def summary(results: list[Marked]) -> str:
         why = Counter(m.diagnosis or m.reason or "not passed" for m in marks if not m.passed)
         lines += [f"    {count:>3} × {what}" for what, count in why.most_common(5)]
         lines += [f"        and {len(why) - 5} more, see grades.csv"] if len(why) > 5 else []
+        tried = Counter(what for mark in marks for what in mark.record.get("tried", []))
+        told = ", ".join(f"{what} ({count})" for what, count in tried.most_common(5))
+        lines += [f"    reached for what it may not have: {told}"] if told else []
     if open_ := {k: v for m in results for k, v in m.undefended.items()}:
         could = "; ".join(open_.values())
         lines.append(f"UNDEFENDED here: {', '.join(open_)}. An answer could {could}.")

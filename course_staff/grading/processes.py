@@ -128,6 +128,7 @@ class Slot:
         self.talk.until = time.monotonic() + START
         self.playing = False
         self.why = ""  # it ended, in words for the instructor
+        self.tried: set[str] = set()  # what the answer reached for beyond its walls, as it says
         try:
             self.talk.send(setup)
             self.walls = {str(w) for w in self.talk.receive()["walls"]}
@@ -165,6 +166,11 @@ class Slot:
             self._life.close()
             self.talk.sock.close()
 
+    def note_tried(self, said: Any) -> None:
+        for text in said if isinstance(said, list) else []:
+            if isinstance(text, str) and len(text) <= 80 and text.isprintable():
+                self.tried.add(text)
+
     def _exit_code(self) -> int | None:
         """What the fork server says of it, once it has reaped it."""
         self._life.settimeout(REAPED)
@@ -198,6 +204,7 @@ class Runner:
         self._slots: list[Slot] = []
         self.ended: list[str] = []  # why slots were given up
         self.walls = set(UNDEFENDED)  # that stand around all of them
+        self.tried: set[str] = set()  # beyond their walls
 
     def __enter__(self) -> Runner:
         return self
@@ -211,6 +218,7 @@ class Runner:
         while len(self._slots) < world:
             fresh = Slot(self._address, self._setup)
             self.walls &= fresh.walls
+            fresh.tried = self.tried
             self._slots.append(fresh)
         return self._slots[:world]
 

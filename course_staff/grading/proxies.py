@@ -122,6 +122,7 @@ class Proxy:
                 do = request.pop("do", None)
                 if do in ("done", "raised"):
                     slot.playing = False
+                    slot.note_tried(request.pop("tried", []))
                     return checked(self, f"end_{do}", request)
                 slot.talk.send(self._answer(do, request))
         except Malformed as error:

@@ -66,6 +66,17 @@ GIVEN = (
     "torch._dynamo",
     "torchvision.datasets",
 )
+# What an answer has no business with, by the names of Python's audit events.
+REACHES = {
+    "socket.connect": "the network",
+    "socket.bind": "the network",
+    "ctypes.dlopen": "ctypes",
+    "os.kill": "another process",
+    "open": "files",
+    "os.listdir": "files",
+    "os.scandir": "files",
+}
+MOST_TRIED = 5  # are noted
 _leave = os._exit  # the answer's own is patched
 
 
@@ -139,6 +150,9 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
         talk.send({"do": "ready", "walls": standing})
         ask = Asker(talk)
         _confine(ask)
+        tried: list[str] = []
+        loaded = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+        sys.addaudithook(partial(_note_reach, tried, kept_from_ranks(), loaded))
         environment = dict(os.environ)
         with compat.separate_worlds():
             while True:
@@ -146,9 +160,22 @@ def serve(talk: Talk, setup: dict[str, Any], standing: list[str]) -> None:
                 if "play" in message:  # not one more word that another play is over
                     os.environ.clear()
                     os.environ.update(environment)
-                    talk.send(_played(setup, message["play"], ask))
+                    talk.send(_played(setup, message["play"], ask) | {"tried": tried})
     except Ended:
         return
+
+
+def _note_reach(tried: list[str], kept: list[str], loaded: set, event: str, args: tuple) -> None:
+    """Note what the answer reaches for beyond its walls. It is the rank's own word, as the answer
+    runs beside it. Files of modules that are ``loaded`` are read to show a line of theirs."""
+    what = REACHES.get(event, "")
+    if what == "files":
+        path = os.path.abspath(os.fsdecode(args[0])) if isinstance(args[0], str | bytes) else ""
+        inside = (p for p in (*kept, "/proc") if f"{path}/".startswith(f"{p}/"))
+        found = "" if path in loaded else next(inside, "")
+        what = f"read {path[len(os.path.dirname(found)) :].strip('/')}"[:80] if found else ""
+    if what and what not in tried and len(tried) < MOST_TRIED:
+        tried.append(what)
 
 
 def _confine(ask: Asker) -> None:

@@ -16,7 +16,7 @@
 #
 # ## Two stages by hand
 #
-# Tensor parallelism cuts every layer. *Pipeline parallelism* cuts between layers: the first ranks have the first layers, the last ranks have the last ones. Such a part is a *stage*. Only activations travel between stages, and in backward their gradients. They are small beside what tensor parallelism adds up in every layer, so pipelines run across nodes.
+# Tensor parallelism cuts every layer. *Pipeline parallelism* cuts between layers: the first ranks have the first layers, the last ranks have the last ones. Such a part is a *stage*. Only activations travel between stages, and in backward their gradients. That is little beside what tensor parallelism adds up in every layer, so pipelines run across nodes.
 #
 # Below is a network of four equal parts, with a batch that is divided into eight *micro-batches* of four rows. One process computes the gradient of the mean loss. That is our *reference*.
 
@@ -45,7 +45,7 @@ losses = [F.mse_loss(whole(x), t) for x, t in zip(inputs, targets, strict=True)]
 reference = {name: p.grad for name, p in whole.named_parameters()}
 
 # %% [markdown] id="15-d576bc"
-# How does a gradient cross the cut? Autograd sees one process only: what arrives is a tensor without history. So the second stage makes it a *leaf* that has `requires_grad`. After its own `backward()`, the leaf's `.grad` is what the first stage needs: `y.backward(leaf.grad)` goes on from there.
+# How does a gradient cross the cut? Autograd sees one process only: what arrives is a tensor without history. So the second stage makes it a *leaf* that has `requires_grad`. After its own `backward()`, the leaf's `.grad` is what the first stage needs: `y.backward(leaf.grad)` goes on from there. In the cell one process plays both stages.
 
 # %% id="15-c2564d"
 again = network()
@@ -63,7 +63,7 @@ assert all(torch.allclose(by_hand[name], g, atol=1e-6) for name, g in reference.
 # %% [markdown] id="15-78705e"
 # ## Why one waits for the other
 #
-# For times a skeleton is enough: it computes for as long as a stage would, and sends messages without content. On each stage, forward takes F = 1 ms and backward B = 2 ms. A schedule is a list for each rank of what it does in which order: `(stage, "F", i)` is the forward pass of micro-batch i. `home` says on which rank each stage lives.
+# For times a skeleton is enough: it computes for as long as a stage would, and sends messages without content. On each stage, forward takes F = 1 ms and backward B = 2 ms. A schedule is a list for each rank of what it does in which order: `(stage, "F", i)` is the forward pass of micro-batch i. `home` says on which rank each stage lives. Each message has a tag of its own, and nobody waits to send. (I and W come later.)
 #
 # **Predict.** Four stages, and the batch is not divided: one forward, one backward. For which share of the time is a stage idle?
 
@@ -107,7 +107,7 @@ draw.timeline(naive, caption="One batch, four stages: at any time a single rank 
 #
 # So divide the batch into m micro-batches. While stage 1 works on the first, stage 0 can begin the second. **GPipe** sends all of them forward, then all of them backward. The gradients add up in `.grad`. Since each loss is a mean over its micro-batch, divide by m: then the step is the same as that of the whole batch.
 #
-# A stage works for m·(F + B). The last one begins (n − 1)·F late, and the first one waits (n − 1)·B for its last gradient. So a step takes (m + n − 1)·(F + B), and a stage idles for (n − 1)/(m + n − 1) of it. That share is called the *bubble*.
+# A stage works for m·(F + B). The last one begins (n − 1)·F late, and when it has ended, its last gradient takes (n − 1)·B to the first one. So a step takes (m + n − 1)·(F + B), and a stage idles for (n − 1)/(m + n − 1) of it. That share is called the *bubble*.
 
 # %% id="15-ce7f50"
 gpipe = [[(rank, kind, i) for kind in "FB" for i in range(M)] for rank in range(4)]
@@ -122,9 +122,9 @@ draw.timeline(step, caption="GPipe, four stages, eight micro-batches: light is f
 #
 # **Required · 15.1 · difficulty ●●○ · about 30 minutes**
 #
-# **Goal.** One step of a pipeline. Rank r has stage r. Rank 0 has `inputs` and the last rank has `targets`, each a list of m tensors; elsewhere they are None. What goes from stage to stage is float32 and has `shape`. `loss(output, target)` is a mean. Leave in the stage's `.grad` the gradient of the mean over all micro-batches: it holds None before. Return that mean loss as a number on the last rank, and None on the others. m may be less than n.
+# **Goal.** One step of a pipeline. Rank r has stage r. Rank 0 has `inputs` and the last rank has `targets`, each a list of m tensors; elsewhere they are None. What goes from stage to stage is float32 and has `shape`. `loss(output, target)` is a mean. Leave in the `.grad` of the stage's parameters, which is None before, the gradient of the mean over all micro-batches. Return that mean loss as a number on the last rank, and None on the others. m may be less than n.
 #
-# **Budget.** Two messages for each micro-batch and boundary, between neighbours, by send and receive alone. In the simulator, where each stage computes for F and B, a step takes (m + n − 1)·(F + B), and for messages at most the time of 4·(m + n) of them, one after another. *Sturdy* adds one rank, many ranks, late messages, and whole numbers as inputs.
+# **Budget.** Two messages for each micro-batch and boundary, between neighbours, by send and receive alone. In the simulator, where each stage computes for F and B, a step takes (m + n − 1)·(F + B), and beside that at most as long as 4·(m + n) messages, one after another. *Sturdy* adds one rank, many ranks, late messages, and whole numbers as inputs.
 #
 # <details>
 # <summary>Hint: what a stage keeps</summary>
@@ -191,9 +191,9 @@ check(pipeline_step)
 # %% [markdown] id="15-182715"
 # ## What a stage holds: 1F1B
 #
-# From the forward pass of a micro-batch to its backward pass, a stage keeps its activations. We call such a micro-batch *alive*. With GPipe all m are alive at once, and a smaller bubble costs memory.
+# From the forward pass of a micro-batch to its backward pass, a stage keeps its activations. We call such a micro-batch *alive*. With GPipe all m are alive at once: more micro-batches make the bubble smaller, and cost memory.
 #
-# **1F1B** (one forward, one backward) has the same bubble and holds less. (Guess before you run the cell: how many micro-batches are alive on rank 0, and on rank 3?) Rank r makes only as many forwards as it needs until its first gradient can come back: min(m, n − r). From then on, each backward frees a place for the next forward. Now the largest number alive depends on n, not on m.
+# **1F1B** (one forward, one backward) has the same bubble and holds less. (Guess before you run the cell: how many micro-batches are alive on rank 0, and on rank 3?) Rank r makes only as many forwards as it needs until its first gradient can come back: min(m, n − r). From then on it takes turns: each backward frees a place for the next forward. At the end it makes the backwards that are left. Now the largest number alive depends on n, not on m.
 
 # %% id="15-b570d3"
 def one_after_one(n, m):
@@ -222,12 +222,18 @@ draw.timeline(ours, caption="1F1B: the same time as GPipe, and rank r never hold
 #
 # **Goal.** The same function in 1F1B order, and it has to run on NCCL, too. **Budget.** As before; and on rank r at most min(m, n − r) micro-batches are alive.
 #
-# On NCCL the calls of a group run one after another. In the middle of 1F1B, one neighbour sends an activation while the other sends a gradient: if each send stands before its receive, both wait. `dist.batch_isend_irecv` starts them together.
+# On NCCL the calls of a group run one after another. In the middle of 1F1B, one neighbour sends an activation while the other sends a gradient: if each send stands before its receive, both wait. `dist.batch_isend_irecv` starts them together: it takes a list of `dist.P2POp(dist.isend, tensor, peer)` and `dist.P2POp(dist.irecv, inbox, peer)`, and returns Works.
 #
 # <details>
 # <summary>Hint: which two calls belong together?</summary>
 #
 # For the middle part: after a forward, send the output to the next rank, and receive a gradient from it. After a backward, send the gradient to the previous rank, and receive an input from it, if there is one more.
+#
+# </details>
+# <details>
+# <summary>Hint: where does the middle part begin?</summary>
+#
+# With the last of the first forwards, since a backward follows it: at most n − r − 1 forwards come before the middle part, and as many backwards after it. On the last rank nothing comes before.
 #
 # </details>
 
@@ -288,7 +294,7 @@ check(one_f_one_b)
 # %% [markdown] id="15-100eae"
 # ## Interleaving
 #
-# Fewer layers on a stage would fill the pipeline sooner. *Interleaving* gives each rank v thin stages instead of a thick one: with four ranks and v = 2, rank 0 has stages 0 and 4. Each takes 1/v of the time, so the idle time at both ends is shorter by v, while the work stays. The price: v times as many messages, and more micro-batches alive.
+# Fewer layers on a stage would fill the pipeline sooner. *Interleaving* gives each rank v thin stages instead of a thick one: with four ranks and v = 2, rank 0 has stages 0 and 4. Each takes 1/v of the time, so the idle time at both ends is v times shorter, while the work stays. The price: v times as many messages, and more micro-batches alive.
 #
 # Writing down the order is harder. PyTorch can do it for us: `get_schedule_ops` lists what each rank does, and our skeleton plays it.
 
@@ -303,7 +309,7 @@ def orders_of(name, n=4, m=M, v=2):
     return [[(op.stage_index, KINDS[op.computation_type.name], op.microbatch_index)
              for op in row if op.computation_type.name in KINDS] for row in rows]
 
-LOOP, VEE = [0, 1, 2, 3] * 2, [0, 1, 2, 3, 3, 2, 1, 0]
+LOOP, VEE = [0, 1, 2, 3] * 2, [0, 1, 2, 3, 3, 2, 1, 0]  # two ways to house eight stages
 interleaved = played(orders_of("Interleaved1F1B"), LOOP, 2)
 thin = [*map(most_alive, orders_of("Interleaved1F1B"))]
 print(f"{1e3 * interleaved.seconds:.1f} ms,", thin)
@@ -355,9 +361,9 @@ draw.lines({name: (many, row) for name, row in shares.items()}, "micro-batches",
 # %% [markdown] id="15-bce095"
 # ## Zero bubble
 #
-# Backward does two things: it computes the gradient of the stage's *input*, for which the previous stage waits, and those of its *weights*, for which nobody waits before the optimizer's step. So cut backward in two: I, then W. Send what I gives at once, and let W fill the holes.
+# Backward does two things: it computes the gradient of the stage's *input*, for which the previous stage waits, and those of its *weights*, for which nobody waits before the optimizer's step. So cut backward in two: I for the input, then W for the weights. Send what I gives at once, and let W fill the holes.
 #
-# Autograd can do that. The cell takes one layer and asks for the input's gradient first, then for those of the weights, from the same graph.
+# Autograd can do that. The cell takes one layer and asks for the input's gradient first, then for those of the weights, from the same graph. The next one plays PyTorch's schedule.
 
 # %% id="15-a3d275"
 x, layer = inputs[0].clone().requires_grad_(), network()[0]
@@ -375,7 +381,7 @@ draw.timeline(zero, caption="Zero bubble in the shape of a V (rank 0 has the fir
               "stage): weights' gradients, the darkest, fill the gaps.")
 
 # %% [markdown] id="15-a65e12"
-# The work alone is 24 ms; interleaving took 28.5 ms, and now it is 25.5 ms. Only what is idle at the start remains: until the first micro-batch has come, a rank has nothing to do. It takes enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
+# The work alone is 24 ms; interleaving took 28.5 ms, and now it is 25.5 ms. Only what is idle at the start remains: until the first micro-batch has come, a rank has nothing to do. That needs enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
 #
 # ## Break it: three hangs
 #
@@ -423,43 +429,30 @@ assert simulate(swap, "in a batch", world_size=2, backend="nccl").results == [64
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-def two_by_two(steps=3):
+def two_by_two():
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "pipeline"))
     replica, rank = mesh.get_local_rank("data"), mesh.get_local_rank("pipeline")
-    module, mine, curve, first = network()[2 * rank : 2 * rank + 2], slice(replica, M, 2), [], None
+    module, mine, values = network()[2 * rank : 2 * rank + 2], slice(replica, M, 2), []
     stage = PipelineStage(module, rank, 2, torch.device("cpu"), group=mesh.get_group("pipeline"))
-    schedule, sgd = Schedule1F1B(stage, M // 2, F.mse_loss), torch.optim.SGD(module.parameters(), 1)
-    for _ in range(steps):
-        sgd.zero_grad()
-        values, x, t = [], inputs[mine].flatten(0, 1), targets[mine].flatten(0, 1)
-        schedule.step(*[x] * (rank == 0), target=t if rank else None, losses=values)
-        for p in module.parameters():
-            dist.all_reduce(p.grad, dist.ReduceOp.AVG, mesh.get_group("data"))
-        first = first or {name: p.grad.clone() for name, p in module.named_parameters()}
-        curve.append(sum(values) / len(values) if values else torch.zeros(()))
-        sgd.step()
-    return first, torch.stack(curve)
+    schedule = Schedule1F1B(stage, M // 2, F.mse_loss)
+    x, t = inputs[mine].flatten(0, 1), targets[mine].flatten(0, 1)
+    schedule.step(*[x] * (rank == 0), target=t if rank else None, losses=values)
+    for p in module.parameters():
+        dist.all_reduce(p.grad, dist.ReduceOp.AVG, mesh.get_group("data"))
+    return {name: p.grad for name, p in module.named_parameters()}, sum(values)
 
-# %% id="15-1665d6"
 job = run(two_by_two, world_size=4)
-curve = (job.results[1][1] + job.results[3][1]) / 2
-
-alone, sgd_losses = network(), []
-sgd = torch.optim.SGD(alone.parameters(), 1)
-for _ in range(3):
-    sgd.zero_grad()
-    loss = F.mse_loss(alone(inputs.flatten(0, 1)), targets.flatten(0, 1))
-    loss.backward()
-    sgd.step()
-    sgd_losses.append(loss.item())
 print(compare_gradients(reference, [gradients for gradients, _ in job.results]))
-print("losses:", [round(loss, 4) for loss in curve.tolist()])
-assert torch.allclose(curve, torch.tensor(sgd_losses), atol=1e-6)
+both = sum(total for _, total in job.results) / M
+print("loss:", round(both.item(), 4))
+assert torch.isclose(both, sum(losses) / M)
 
 # %% [markdown] id="15-f737a1"
-# Gradients and losses are those of one process.
+# Gradients and loss are those of one process.
 #
-# **The schedules, recorded.** Do PyTorch's schedules take the times of our skeleton? The next cell runs them in the simulator on real modules that take time. It says the shape of each stage's input and output in advance; otherwise the stages tell one another in the first step.
+# **The schedules, recorded.** Do PyTorch's schedules take the times of our skeleton? These cells run them in the simulator on real modules that take time. They say the shape of each stage's input and output in advance; otherwise the stages tell one another in the first step.
+#
+# On NCCL there is a trap. All neighbours share one communicator, where calls run one after another, and with interleaving a message may stand behind one for the other neighbour. PyTorch warns of it. Its way out is `pipeline_per_edge_p2p` (or the variable `TORCH_DISTRIBUTED_PIPELINE_PER_EDGE_P2P=1`): a communicator of its own for each pair of neighbours and direction. The last of the cells plays both on modelled GPUs. Plain 1F1B takes 33.0 ms: guess first which of the two beats it.
 
 # %% id="15-7981ac"
 import torch.distributed.config as settings
@@ -511,18 +504,14 @@ made = [[s.name for s in jobs["1F1B"].trace.spans if s.rank == rank and s.name !
 assert made == [[f"{kind}{i}" for _, kind, i in row] for row in one_after_one(4, M)]
 assert [*timed.values()] == [33.0, 33.0, 28.5] and jobs["GPipe"].results == alive["GPipe"]
 
-# %% [markdown] id="15-f05e02"
-# The times are those of the skeleton, and PyTorch's 1F1B does the same in the same order as our list. (`Timed` takes all of backward's time in one piece, so the last three, which cut it in two, are stepped and not timed.)
-#
-# On NCCL there is a trap. All neighbours share one communicator, where calls run one after another, and with interleaving a message may stand behind one for the other neighbour. PyTorch warns of it. Its way out is `pipeline_per_edge_p2p` (or the variable `TORCH_DISTRIBUTED_PIPELINE_PER_EDGE_P2P=1`): a communicator of its own for each pair of neighbours and direction. The cell plays both on modelled GPUs. Plain 1F1B takes 33.0 ms: guess first which of the two beats it.
-
-# %% id="15-7aa735"
 shared, own = (simulate(by_torch, "ScheduleInterleaved1F1B", LOOP, per_edge, world_size=4,
                         network=FREE, backend="nccl").seconds for per_edge in (False, True))
 print(f"one communicator: {1e3 * shared:.1f} ms, one for each pair: {1e3 * own:.1f} ms")
 assert (round(1e3 * shared, 1), round(1e3 * own, 1)) == (35.0, 28.5)
 
 # %% [markdown] id="15-374f29"
+# The times are those of the skeleton, and PyTorch's 1F1B does the same in the same order as our list. (`Timed` takes all of backward's time in one piece, so the last three, which cut it in two, are stepped and not timed.)
+#
 # With one communicator, interleaving is slower than plain 1F1B: 35.0 ms. With one for each pair it has the time that the formula promises.
 #
 # ## Trust the trace

@@ -77,6 +77,9 @@ WRONG = {
     "last_forgotten": ("solution", "15.waits-for-more", "the warm-up counts from 0, the cool-down "
                        "from 1", ("    for _ in range(warm_up):\n",
                        "    for _ in range(1, warm_up):\n")),
+    "newest": ("solution", "15.crossed", "a list is a stack", ("kept.pop(0)", "kept.pop()")),
+    "asks_once_more": ("solution", "15.deadlock", "each round of the middle is like the others",
+                       ("receives=i < m - 1", "receives=True")),
     "no_leaf": ("by_list", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
                 ("swap(rank - 1, True, True).requires_grad_()", "swap(rank - 1, True, True)")),
     "mean_of_sums": ("by_list", "15.sum", "the loss that is shown is a mean, and the one that goes "

@@ -93,6 +93,12 @@ WRONG = {
                      "        sent.append(dist.isend(torch.tensor([total]), 0))\n"
                      "    if n > 1 and rank == 0:\n"
                      "        dist.recv(torch.empty(1), n - 1)\n    for work in sent:\n")),
+    "crossed": ("solution", "15.crossed", "the last stage goes back from the newest micro-batch, "
+                "the others from the oldest",
+                ("in enumerate(kept)", "in [*enumerate(kept)][:: -1 if is_last else 1]")),
+    "recomputes": ("solution", "15.computes-more", "GPipe's paper keeps inputs alone, and computes "
+                   "the rest again",
+                   ("        gradient = None\n", "        gradient, y = None, stage(x)\n")),
     "never_waits": ("solution", "15.never-waited", "isend returns at once",
                     ("    for work in sent:\n        work.wait()\n", "")),
 }  # fmt: skip

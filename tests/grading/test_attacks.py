@@ -225,6 +225,37 @@ def test_what_no_rank_can_do(judged, needs) -> None:
     assert record["passed"], record
 
 
+REACHES = """
+import contextlib
+import os
+import socket
+import sys
+
+
+def my_share(n_items):
+    for reach in (
+        lambda: open(os.path.join(os.path.dirname(sys.modules["course_lib"].__path__[0]),
+                                  "notebooks/solutions/00_hello_ranks.ipynb")),
+        lambda: socket.create_connection(("127.0.0.1", 9)),
+    ):
+        with contextlib.suppress(OSError):
+            reach()
+"""
+
+
+def test_what_an_answer_reached_for_is_told_to_the_instructor_alone(judged) -> None:
+    record = judged("my_share", REACHES)
+    assert record["tried"] == ["read notebooks/solutions/00_hello_ranks.ipynb", "the network"]
+    student, summary, *_ = pages("my_share", record)
+    assert "reached for what it may not have: " in summary and "the network (1)" in summary
+    assert "network" not in student
+
+
+@pytest.mark.parametrize("exercise", ["my_share", "train_ddp", "Checkpoint", "train_resumable"])
+def test_a_right_answer_reaches_for_nothing(judged, exercise: str) -> None:
+    assert judged(exercise, next(iter(zoo.right(exercise).values())))["tried"] == []
+
+
 def test_where_walls_are_missing_the_report_says_so(judged, monkeypatch) -> None:
     monkeypatch.setenv("COURSE_LIB_WALLS", "none")
     with RankServer() as bare:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import CourseError, RankFailed, pickling, run
+from course_lib import CourseError, RankFailed, pickling, run, simulate
 
 FACTOR = 10
 
@@ -153,6 +153,17 @@ def test_more_ranks_than_gpus_are_refused_with_the_way_out(monkeypatch):
         run(lambda: None, backend="nccl", world_size=3)
     assert str(caught.value) == (
         "world_size=3 asks for 3 GPUs, this machine has 2: use backend='gloo' or world_size=2"
+    )
+
+
+@pytest.mark.parametrize("start", [run, simulate])
+def test_an_argument_that_is_named_is_told_to_go_by_position(start):
+    name = start.__name__
+    with pytest.raises(CourseError) as caught:
+        start(lambda x: x, 1, y=3, world_size=2)
+    assert str(caught.value) == (
+        f"{name}() got an unexpected keyword argument 'y'. What fn takes goes by position: "
+        f"{name}(fn, a, b) calls fn(a, b) in each rank"
     )
 
 
