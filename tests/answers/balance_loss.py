@@ -4,17 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def one_call(p, chosen):
-    tokens, experts = p.shape
-    counts = torch.bincount(chosen.flatten(), minlength=experts)
-    total = torch.cat([counts.to(p.dtype), p.detach().sum(0), p.new_tensor([tokens])])
-    dist.all_reduce(total)
-    share = total[:experts] / total[:experts].sum()
-    loss = experts * (share * total[experts:-1]).sum() / total[-1]
-    own = experts * (share * p.sum(0)).sum() / total[-1]
-    return own + (loss - own).detach()
-
-
 def own_backward(p, chosen):
     class Loss(torch.autograd.Function):
         @staticmethod
@@ -39,44 +28,39 @@ def own_backward(p, chosen):
 
 
 WRONG = {
-    "own_loss": ("one_call", "16.nothing-sent", "each rank balances its own tokens",
-                 ("    dist.all_reduce(total)\n", "")),
-    "mean_of_losses": ("one_call", "16.own-loss", "losses are averaged, as gradients are",
-                       ("    dist.all_reduce(total)\n", ""),
-                       ("    return own + (loss - own).detach()",
-                        "    mean = loss.detach() / dist.get_world_size()\n"
-                        "    dist.all_reduce(mean)\n"
-                        "    return own + (mean - own).detach()")),
-    "mean_of_means": ("one_call", "16.ranks-alike", "ranks have equally many tokens, mostly",
-                      ("    dist.all_reduce(total)\n", "    total[:-1] /= max(1, tokens)\n"
-                       "    total[-1] = 1\n    dist.all_reduce(total)\n"),
-                      ("(share * p.sum(0)).sum() / total[-1]",
-                       "(share * p.sum(0)).sum() / total[-1] / max(1, tokens)")),
-    "own_probabilities": ("one_call", "16.own-part", "f is shared, and P has the gradient",
-                          ("(share * total[experts:-1]).sum() / total[-1]",
-                           "(share * p.mean(0)).sum()")),
-    "own_tokens": ("one_call", "16.own-tokens-back", "p.mean(0) has the gradient",
-                   ("own = experts * (share * p.sum(0)).sum() / total[-1]",
-                    "own = experts * (share * p.sum(0)).sum() / max(1, tokens)")),
-    "summed_again": ("one_call", "16.summed-again", "a collective that autograd sees",
-                     ("p.detach().sum(0)", "p.sum(0)"), ("    dist.all_reduce(total)\n",
+    "own_loss": ("solution", "16.nothing-sent", "each rank balances its own tokens",
+                 ("    dist.all_reduce(sums)\n", "")),
+    "mean_of_losses": ("solution", "16.own-loss", "losses are averaged, as gradients are",
+                       ("    dist.all_reduce(sums)\n", ""),
+                       ("    return own + (whole - own).detach()",
+                        "    mean = own.detach() / dist.get_world_size()\n"
+                        "    dist.all_reduce(mean)\n    return own + (mean - own).detach()")),
+    "mean_of_means": ("solution", "16.ranks-alike", "ranks have equally many tokens, mostly",
+                      ("    dist.all_reduce(sums)\n", "    sums /= max(1, len(p))\n"
+                       "    dist.all_reduce(sums)\n"),
+                      ("(slope * p.sum(0)).sum()", "(slope * p.sum(0)).sum() / max(1, len(p))")),
+    "own_probabilities": ("solution", "16.own-part", "f is shared, and P has the gradient",
+                          ("own + (whole - own).detach()", "own * tokens / max(1, len(p))")),
+    "own_tokens": ("solution", "16.own-tokens-back", "p.mean(0) has the gradient",
+                   ("own + (whole - own).detach()",
+                    "own * tokens / max(1, len(p)) + (whole - own * tokens / max(1, len(p)))"
+                    ".detach()")),
+    "summed_again": ("solution", "16.summed-again", "a collective that autograd sees",
+                     ("p.detach().sum(0)", "p.sum(0)"), ("    dist.all_reduce(sums)\n",
                      "    from torch.distributed.nn.functional import all_reduce\n\n"
-                     "    total = all_reduce(total)\n"), ("own + (loss - own).detach()", "loss")),
-    "no_gradient": ("one_call", "16.no-gradient", "the sums are right, and no graph "
-                    "leads to them",
-                    ("own + (loss - own).detach()", "loss + 0 * p.sum().detach()")),
-    "of_tokens": ("one_call", "16.not-by-k", "f is a share of tokens",
-                  ("total[:experts] / total[:experts].sum()", "total[:experts] / total[-1]")),
+                     "    sums = all_reduce(sums)\n"), ("own + (whole - own).detach()", "whole")),
+    "no_gradient": ("solution", "16.no-gradient", "the sums are right, and no graph leads to them",
+                    ("own + (whole - own).detach()", "whole")),
+    "of_tokens": ("solution", "16.not-by-k", "f is a share of tokens",
+                  ("(hits.sum() * tokens)", "tokens**2")),
     "first": ("own_backward", "16.first-choice", "Switch has one choice for each token",
               ("(chosen[..., None] ==", "(chosen[:, :1, None] =="),
               ("            f = total[0]", "            k = 1\n            f = total[0]")),
-    "mean_for_sum": ("one_call", "16.scale", "mean and E",
-                     ("loss = experts * (share * total[experts:-1]).sum()",
-                      "loss = (share * total[experts:-1]).sum()"),
-                     ("own = experts * ", "own = ")),
-    "two_calls": ("one_call", "16.calls", "one call for each quantity",
-                  ("    dist.all_reduce(total)\n", "    dist.all_reduce(total[:experts])\n"
-                   "    dist.all_reduce(total[experts:])\n")),
-    "empty": ("one_call", "16.only-a-rank-without-tokens", "p.mean(0) of nothing is NaN",
-              ("p.detach().sum(0)", "p.detach().mean(0) * tokens")),
+    "mean_for_sum": ("solution", "16.scale", "mean and E",
+                     ("slope = experts * hits", "slope = hits")),
+    "two_calls": ("solution", "16.calls", "one call for each quantity",
+                  ("    dist.all_reduce(sums)\n", "    dist.all_reduce(sums[:experts])\n"
+                   "    dist.all_reduce(sums[experts:])\n")),
+    "empty": ("solution", "16.only-a-rank-without-tokens", "p.mean(0) of nothing is NaN",
+              ("p.detach().sum(0)", "p.detach().mean(0) * len(p)")),
 }  # fmt: skip

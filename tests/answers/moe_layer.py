@@ -5,42 +5,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 
-def by_splits(x, router, w1, w2, k):
-    n, mine = dist.get_world_size(), len(w1)
-
-    class Exchange(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, rows, gives, takes):
-            ctx.sizes = gives, takes
-            out = rows.new_empty(sum(takes), rows.shape[1])
-            dist.all_to_all_single(out, rows.contiguous(), takes, gives)
-            return out
-
-        @staticmethod
-        def backward(ctx, gradient):
-            gives, takes = ctx.sizes
-            out = gradient.new_empty(sum(gives), gradient.shape[1])
-            dist.all_to_all_single(out, gradient.contiguous(), gives, takes)
-            return out, None, None
-
-    best, chosen = F.softmax(x @ router.t(), 1).topk(k, 1)
-    weights = best / best.sum(1, keepdim=True)
-    expert = chosen.flatten()
-    order = expert.argsort(stable=True)
-    counts = torch.bincount(expert, minlength=n * mine)
-    comes = torch.empty_like(counts)
-    dist.all_to_all_single(comes, counts)
-    gives, takes = (t.view(n, mine).sum(1).tolist() for t in (counts, comes))
-    rows = Exchange.apply(x[order // k], gives, takes)
-    whose = torch.arange(mine).repeat(n).repeat_interleave(comes)
-    y = torch.zeros_like(rows)
-    for e in range(mine):
-        at = (whose == e).nonzero()[:, 0]
-        y = y.index_copy(0, at, F.silu(rows[at] @ w1[e].t()) @ w2[e].t())
-    back = Exchange.apply(y, takes, gives)
-    return torch.zeros_like(x).index_add(0, order // k, weights.flatten()[order, None] * back)
-
-
 def by_messages(x, router, w1, w2, k):
     rank, n, mine = dist.get_rank(), dist.get_world_size(), len(w1)
 
@@ -131,9 +95,9 @@ def one_expert_at_a_time(x, router, w1, w2, k):
 
 
 WRONG = {
-    "sizes_guessed": ("by_splits", "16.counts", "a rank takes as many rows as it gives",
-                      ("Exchange.apply(x[order // k], gives, takes)",
-                       "Exchange.apply(x[order // k], gives, gives)")),
+    "sizes_guessed": ("solution", "16.counts", "a rank takes as many rows as it gives",
+                      ("Exchange.apply(x[by_expert // k], sizes_out, sizes_in)",
+                       "Exchange.apply(x[by_expert // k], sizes_out, sizes_out)")),
     "gathers": ("by_functional_collectives", "16.to-everyone", "all tokens go to all ranks, which "
                 "take what is theirs",
                 ("    rows = functional", "    every = functional.all_gather_single("
@@ -148,12 +112,12 @@ WRONG = {
     "not_put_back_by_expert": ("by_functional_collectives", "16.values-differ", "the second "
                                "permutation is forgotten",
                                ("results[by_expert.argsort()]", "results")),
-    "by_expert": ("by_splits", "16.other-expert", "rows are sorted by expert where they leave",
-                  (".repeat(n).repeat_interleave(comes)",
-                   ".repeat_interleave(comes.view(n, mine).sum(0))")),
-    "unsorted": ("by_splits", "16.other-expert", "the counts are right, and the rows are as they "
-                 "were", ("order = expert.argsort(stable=True)",
-                          "order = torch.arange(len(expert))")),
+    "by_expert": ("solution", "16.other-expert", "rows are sorted by expert where they leave",
+                  (".repeat(n).repeat_interleave(heard)",
+                   ".repeat_interleave(heard.view(n, mine).sum(0))")),
+    "unsorted": ("solution", "16.other-expert", "the counts are right, and the rows are as they "
+                 "were", ("by_expert = experts.flatten().argsort(stable=True)",
+                          "by_expert = torch.arange(experts.numel())")),
     "round_robin": ("by_messages", "16.other-expert", "experts are dealt out like cards",
                     ("places[r * mine : (r + 1) * mine]", "places[r :: n]"),
                     ("torch.stack(exchange([*told], [mine] * n))",
@@ -163,20 +127,21 @@ WRONG = {
                      "gives, takes = told.flatten().view(mine, n).sum(0).tolist(),"),
                     ("torch.cat(places).unbind(1)", "torch.cat([places[r + i * n] "
                      "for r in range(n) for i in range(mine)]).unbind(1)")),
-    "plain_calls": ("by_splits", "16.call-unseen", "all_to_all_single looks like a function",
-                    ("back = Exchange.apply(y, takes, gives)",
-                     "back = y.new_empty(sum(gives), y.shape[1])\n"
-                     "    dist.all_to_all_single(back, y.contiguous(), gives, takes)")),
+    "plain_calls": ("solution", "16.call-unseen", "all_to_all_single looks like a function",
+                    ("back = Exchange.apply(results, sizes_in, sizes_out)",
+                     "back = rows.new_empty(sum(sizes_out), rows.shape[1])\n"
+                     "    dist.all_to_all_single(back, results, sizes_out, sizes_in)")),
     "plain_dispatch": ("by_messages", "16.call-unseen", "tokens are sent, not computed",
                        ("Exchange.apply(gives, takes, *parts), heard",
                         "exchange([part.detach() for part in parts], takes), heard")),
-    "same_sizes_back": ("by_splits", "16.backward-sizes", "backward is forward again",
-                        ("            out = gradient.new_empty(sum(gives), gradient.shape[1])\n"
-                         "            dist.all_to_all_single(out, gradient.contiguous(), "
-                         "gives, takes)", "            out = gradient.clone()")),
-    "hard_choice": ("by_splits", "16.router-unseen", "argmax and topk choose, and choosing has no "
-                    "gradient", ("weights = best / best",
-                    "best = best.detach()\n    weights = best / best")),
+    "same_sizes_back": ("solution", "16.backward-sizes", "backward is forward again",
+                        ("            arrived = gradient.new_empty(sum(sizes_out), "
+                         "gradient.shape[1])\n            dist.all_to_all_single(arrived, "
+                         "gradient.contiguous(), sizes_out, sizes_in)",
+                         "            arrived = gradient.clone()")),
+    "hard_choice": ("solution", "16.router-unseen", "argmax and topk choose, and choosing has no "
+                    "gradient", ("    weights = (best", "    best = best.detach()\n"
+                                 "    weights = (best")),
     "router_summed": ("by_messages", "16.router-shared", "the router is on all ranks, so its "
                       "gradient is summed", ("    best, chosen = torch.topk(x @ router.T, k)",
                       "    class Shared(torch.autograd.Function):\n        @staticmethod\n"
@@ -191,13 +156,13 @@ WRONG = {
                           "for w in (w1, w2))\n    best, chosen")),
     "not_normalised": ("one_expert_at_a_time", "16.not-normalised", "the probabilities are weights",
                        ("    p = p / p.sum(-1, keepdim=True)\n", "")),
-    "unweighted": ("by_splits", "16.unweighted", "the rows are added up",
-                   ("weights.flatten()[order, None] * back", "back")),
+    "unweighted": ("solution", "16.unweighted", "the rows are added up",
+                   ("weights[by_expert, None] * back", "back")),
     "best_alone": ("by_functional_collectives", "16.best-alone", "argmax is enough",
                    ("(y * weights.unsqueeze(-1)).sum(1)", "(y * weights.unsqueeze(-1))[:, 0]")),
-    "relu": ("by_splits", "16.other-activation", "an MLP has a relu", ("F.silu(", "F.relu(")),
-    "no_tokens": ("by_splits", "16.not-everybody", "a rank without tokens has nothing to do",
-                  ("    best, chosen", "    if not len(x):\n        return x\n    best, chosen")),
+    "relu": ("solution", "16.other-activation", "an MLP has a relu", ("F.silu(", "F.relu(")),
+    "no_tokens": ("solution", "16.not-everybody", "a rank without tokens has nothing to do",
+                  ("    best, experts", "    if not len(x):\n        return x\n    best, experts")),
     "left_out_of_the_graph": ("one_expert_at_a_time", "16.not-everybody", "without rows of an "
                               "expert nothing is added", ("        y = y.index_add",
                               "        if len(token):\n            y = y.index_add")),

@@ -4,14 +4,6 @@ import heapq
 from itertools import combinations
 
 
-def to_the_emptiest(loads, n):
-    ranks = [[] for _ in range(n)]
-    for e in sorted(range(len(loads)), key=lambda e: loads[e], reverse=True):
-        free = [rank for rank in ranks if len(rank) < len(loads) // n]
-        min(free, key=lambda rank: sum(loads[i] for i in rank)).append(e)
-    return ranks
-
-
 def with_a_heap(loads, n):
     room = len(loads) // n
     ranks, heap = [[] for _ in range(n)], [(0, -rank) for rank in range(n)]
@@ -38,19 +30,17 @@ def of_all_placements(loads, n):
 
 
 WRONG = {
-    "as_they_come": ("to_the_emptiest", "16.unsorted", "the emptiest rank gets the next",
-                     ("sorted(range(len(loads)), key=lambda e: loads[e], reverse=True)",
+    "as_they_come": ("solution", "16.unsorted", "the emptiest rank gets the next",
+                     ("sorted(range(len(loads)), key=loads.__getitem__, reverse=True)",
                       "range(len(loads))")),
-    "smallest_first": ("to_the_emptiest", "16.smallest-first", "sorted() rises",
-                       (", reverse=True", "")),
-    "no_room": ("to_the_emptiest", "16.room", "the emptiest rank, however many it has",
-                ("[rank for rank in ranks if len(rank) < len(loads) // n]", "ranks")),
-    "blocks": ("to_the_emptiest", "16.heavy", "rank r has those from r·E/n on",
-               ("return ranks", "return [[*range(len(loads))][r * len(loads) // n : "
-                "(r + 1) * len(loads) // n] for r in range(n)]")),
-    "loads": ("with_a_heap", "16.places", "the loads are placed, and not the experts",
-              (".append(e)", ".append(load)")),
+    "smallest_first": ("solution", "16.smallest-first", "sorted() rises", (", reverse=True", "")),
+    "no_room": ("solution", "16.room", "the emptiest rank, however many it has",
+                (" if len(ranks[r]) < room", "")),
+    "blocks": ("solution", "16.heavy", "rank r has those from r·E/n on",
+               ("return ranks", "return [[*range(r * room, (r + 1) * room)] for r in range(n)]")),
+    "loads": ("solution", "16.places", "the loads are placed, and not the experts",
+              (".append(e)", ".append(loads[e])")),
     "nothing": ("with_a_heap", "16.returns-nothing", "return is forgotten", ("return ranks", "")),
-    "empties_the_list": ("to_the_emptiest", "16.changes-argument", "what is placed is taken out",
+    "empties_the_list": ("solution", "16.changes-argument", "what is placed is taken out",
                          ("    return ranks", "    loads.sort()\n    return ranks")),
 }  # fmt: skip
