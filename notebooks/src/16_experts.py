@@ -48,7 +48,7 @@ one_by_one = [p[i, e] * expert(x[i], w1[e], w2[e]) for i, e in enumerate(chosen)
 assert torch.allclose(y, torch.stack(one_by_one), atol=1e-6)
 
 # %% [markdown] id="16-ed6ebc"
-# The choice itself has no gradient: a small change of the router changes no choice. The router learns through the *weight* of each result. With k = 2 or more, the k weights of a token are usually divided by their sum.
+# The choice itself has no gradient: a small change of the router changes no choice. The router learns through the *weight* of each result. With k = 2 or more, the k weights of a token are usually divided by their sum. With k = 1 that would make every weight 1, and the router would learn nothing. So Switch (2021), which has k = 1, keeps p as it is, and so does the cell.
 #
 # ## There and back
 #
@@ -294,7 +294,7 @@ draw.timeline(both, caption="Two steps with equally many rows: even, and with a 
               "rank 0, for which all others wait.")
 
 # %% [markdown] id="16-569af2"
-# How long does a step take? An exchange ends when its fullest rank is done. Let that rank have R rows, each of w bytes, and let a row take t seconds to compute. There are three exchanges, of counts and twice of rows, and each costs what lesson 08 charges for an all_to_all:
+# How long does a step take? An exchange ends when its fullest rank is done. Let that rank have R rows, each of w bytes, and let a row take t seconds to compute. An exchange in which the fullest rank has S bytes takes (n − 1)·α + (n − 1)/n·S·β. There are three: one of 8·n bytes for the counts, and two of R·w bytes:
 #
 # T = 3(n − 1)·α + (n − 1)/n · (2·R·w + 8·n)·β + R·t.
 #
@@ -319,7 +319,7 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 # %% [markdown] id="16-9f86fa"
 # ## Your turn: place_experts
 #
-# With several experts on a rank, a popular one can share its rank with unpopular ones. Inference engines move experts for that reason, by loads that they have counted.
+# With several experts on a rank, a popular one can share its rank with unpopular ones. DeepSeek-V3 (2024) moves its experts about for that reason when it serves users, by loads that it has counted.
 #
 # **Optional · 16.3 · difficulty ●○○ · about 15 minutes**
 #
@@ -371,7 +371,7 @@ draw.lines({name: (factors, row) for name, row in lost.items()}, "capacity facto
            "experts, and a router with favourites fills them at any factor near one.")
 
 # %% [markdown] id="16-04053d"
-# Today's large models mostly drop nothing, and balance the router instead.
+# DeepSeek-V3 drops nothing, and balances the router instead.
 #
 # ## The balancing loss, of all tokens
 #
@@ -433,7 +433,7 @@ def balance_loss(p: Tensor, chosen: Tensor) -> Tensor:
 check(balance_loss)
 
 # %% [markdown] id="16-5bd084"
-# **Without a loss.** DeepSeek-V3 (2024) adds to each expert's score a *bias* that counts only when experts are chosen, not in the weights. After each step the bias of a full expert goes down a little, and that of an empty one goes up. No gradient is bent for balance. The counts are again those of all ranks.
+# **Without a loss.** DeepSeek-V3 adds to each expert's score a *bias* that counts only when experts are chosen, not in the weights. After each step the bias of a full expert goes down a little, and that of an empty one goes up. No gradient is bent for balance. The counts are again those of all ranks.
 #
 # ## Experts as one more dimension of the mesh
 #
@@ -484,16 +484,17 @@ def sent(job):
 
 by_cut, by_expert = (sent(simulate(f, world_size=n)) for f in (tensor_parallel, expert_parallel))
 assert by_cut / by_expert == n / 2
-draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3}, "kB sent by a rank",
-          exact=True, caption="The same layer for the same tokens on eight ranks, forward, k = 2.")
+draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3}, "kB", exact=True,
+          caption="What a rank sends for the same layer and the same tokens: eight ranks, forward, "
+          "k = 2.")
 
 # %% [markdown] id="16-b21530"
 # That is why experts cross nodes and cut layers do not. The price is what this lesson has measured: sizes that nobody knows, and loads that are not even.
 #
 # ## In practice
 #
-# * **NCCL.** `all_to_all_single` with sizes is a group of sends and receives. PyTorch takes the sizes as Python lists, so `tolist()` makes the host wait for the GPU in every layer.
-# * **Sizes that stay on the GPU.** PyTorch 2.15 has `torch.ops.symm_mem.all_to_all_vdev`, an exchange through *symmetric memory*, which every GPU of the group can address. It takes the sizes as a tensor, and writes into another one what has arrived. A second form sorts by expert on the way.
+# * **NCCL.** An exchange with sizes is a [group of sends and receives](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html). `all_to_all_single` takes the sizes as Python lists, so `tolist()` makes the host wait for the GPU in every layer.
+# * **Sizes that stay on the GPU.** PyTorch 2.15 has `torch.ops.symm_mem.all_to_all_vdev`, an exchange through *symmetric memory*, which every GPU of the group can address. It takes the sizes as a tensor on the GPU, and writes into another one how much has arrived.
 # * **[DeepEP](https://github.com/deepseek-ai/DeepEP)** has kernels for dispatch and combine, also in 8 bits. Its backward is ours: that of dispatch is a combine, and that of combine a dispatch.
 # * **[Megatron-Core](https://github.com/NVIDIA/Megatron-LM/tree/main/megatron/core/transformer/moe)** chooses a token dispatcher: `allgather` (all rows to all ranks), `alltoall` (this lesson), or `flex` (DeepEP). It computes all experts of a rank in one *grouped* matrix product.
 #
@@ -520,5 +521,5 @@ draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3},
 # * DeepSeek-AI, *DeepSeek-V3 Technical Report*, 2024, [arXiv:2412.19437](https://arxiv.org/abs/2412.19437) (bias in place of a loss)
 # * Z. Qiu and others, *Demons in the Detail: On Implementing Load Balancing Loss for Training Specialized Mixture-of-Expert Models*, 2025, [arXiv:2501.11873](https://arxiv.org/abs/2501.11873)
 # * Y. Zhou and others, *Mixture-of-Experts with Expert Choice Routing*, 2022, [arXiv:2202.09368](https://arxiv.org/abs/2202.09368)
-# * PyTorch 2.15: [all_to_all_single](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_to_all_single) · [symmetric memory](https://docs.pytorch.org/docs/stable/symmetric_memory.html)
-# * Mistakes and questions of others: named where an expert's gradient is explained
+# * PyTorch 2.15: [all_to_all_single](https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_to_all_single)
+# * Mistakes and questions of others: those that *Break it* names
