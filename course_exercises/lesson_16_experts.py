@@ -220,111 +220,7 @@ exercise(
     },
 )
 
-# ---- 16.2 balance_loss ---------------------------------------------------------------------------
-
-Weights = Callable[[Tensor, int], Tensor]  # of the ranks' shares, by their tokens, on this rank
-
-
-def by_tokens(tokens: Tensor, rank: int) -> Tensor:
-    return tokens / tokens.sum().clamp(min=1)
-
-
-def alike(tokens: Tensor, rank: int) -> Tensor:
-    return torch.ones_like(tokens) / len(tokens)
-
-
-def own(tokens: Tensor, rank: int) -> Tensor:
-    return (torch.arange(len(tokens)) == rank).double()
-
-
-def balance(
-    given: list[tuple[BothWays]],
-    weigh_f: Weights = by_tokens,
-    weigh_p: Weights = by_tokens,
-    counted: Callable[[Tensor], Tensor] = lambda chosen: chosen,
-    scale: Callable[[int, int], float] = lambda experts, k: experts,
-    of_losses: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses[rank],
-    divides_back: Weights = lambda tokens, rank: tokens.sum(),
-) -> None:
-    """One process that has all tokens. The rest are mistakes."""
-    jobs = [job for (job,) in given]
-    experts, k = jobs[0].given["p"].shape[1], jobs[0].rest[0].shape[1]
-    tokens = torch.tensor([len(job.given["p"]) for job in jobs]).double()
-    counts = [torch.bincount(counted(job.rest[0]).flatten(), minlength=experts) for job in jobs]
-    f = torch.stack([count.double() / count.sum().clamp(min=1) for count in counts])
-    p = torch.stack([job.given["p"].double().sum(0) for job in jobs]) / tokens.clamp(min=1)[:, None]
-    shares = [
-        [w(tokens, rank) @ t for w, t in ((weigh_f, f), (weigh_p, p))] for rank in range(len(jobs))
-    ]
-    losses = torch.stack([scale(experts, k) * (f * p).sum() for f, p in shares])
-    for rank, (job, (f, _)) in enumerate(zip(jobs, shares, strict=True)):
-        dtype = job.upstream.dtype
-        job.noted["output"] = of_losses(losses, rank).to(dtype)
-        grad = job.upstream * scale(experts, k) * f / divides_back(tokens, rank).clamp(min=1)
-        job.noted["p.grad"] = grad.to(dtype).expand_as(job.given["p"])
-
-
-def probabilities(case: Case, rank: int) -> tuple[BothWays]:
-    tokens, k = case.options["tokens"][rank], case.options["k"]
-    p = normal(case, f"p {rank}", tokens, case.length).softmax(1)
-    return (BothWays({"p": p}, (p.topk(k, 1).indices,), normal(case, "dy")),)
-
-
-exercise(
-    "16.2 balance_loss",
-    balance,
-    inputs=probabilities,
-    tolerance=1e-5,
-    length_is="experts",
-    words=WORDS,
-    special=lambda case: special(case) - {UNEVEN},
-    core=lambda rng: [
-        *cases("tokens k", (2, 2, (2, 2), 1), (2, 3, (3, 1), 1), (2, 4, (3, 3), 2)),
-        *cases("tokens k", (3, 4, (2, 5, 3), 2), (4, 4, (4, 1, 2, 5), 1), (3, 6, (2, 2, 2), 3)),
-        *cases("tokens k", (4, rng.randrange(5, 9), (3, 7, 1, 4), 2)),
-    ],
-    sturdy=lambda rng: [
-        *cases("tokens k", (1, 3, (4,), 2), (2, 3, (0, 3), 1), (3, 4, (2, 0, 5), 2)),
-        *cases("tokens k", (16, 4, (2,) * 16, 1)),
-        *cases("tokens k", (3, 4, (2, 5, 3), 2), dtype="float64"),
-    ],
-    budget=[calls_at_most(lambda play, out: (2 * (2 * play.case.length + 1), 0), calls=1)],
-    hints=DRIVEN
-    | {
-        "own-loss": "Each rank has the loss of its own tokens, or the mean of such losses. Every "
-        "rank may be out of balance where all together are not, and the other way round.",
-        "ranks-alike": "Means of ranks are averaged, as if ranks had equally many tokens.",
-        "own-part": "One of f and P is that of this rank's own tokens.",
-        "not-by-k": "f is a share of all choices: of k for each token.",
-        "first-choice": "f counts the first choice of each token alone.",
-        "scale": "The sum of f·P over the experts is multiplied by their number, once.",
-        "own-tokens-back": "In backward a rank's own number of tokens divides, not that of all.",
-        "calls": "One all_reduce carries E counts, E sums and the tokens; none is due backward.",
-    },
-    mistakes={
-        "own-loss": each(
-            weigh_f=[own],
-            weigh_p=[own],
-            of_losses=(lambda losses, rank: losses[rank], lambda losses, rank: losses.mean()),
-        ),
-        "ranks-alike": [
-            *each(
-                weigh_f=(alike, by_tokens),
-                weigh_p=[alike],
-                divides_back=[lambda tokens, rank: tokens[rank] * len(tokens)],
-            ),
-            {"weigh_f": alike},
-        ],
-        "own-part": [{"weigh_f": own}, {"weigh_p": own}],
-        "not-by-k": {"scale": lambda experts, k: experts * k},
-        "first-choice": {"counted": lambda chosen: chosen[:, :1]},
-        "scale": each(scale=(lambda experts, k: 1, lambda experts, k: experts**2)),
-        "own-tokens-back": {"divides_back": lambda tokens, rank: tokens[rank]},
-    },
-    diagnoses=driven(p=0),
-)
-
-# ---- 16.3 place_experts --------------------------------------------------------------------------
+# ---- 16.2 place_experts --------------------------------------------------------------------------
 
 Loads = list[float]
 
@@ -385,7 +281,7 @@ def placed(order: Callable[[Loads], list[int]]) -> Callable[[Play], bool]:
 
 
 exercise(
-    "16.3 place_experts",
+    "16.2 place_experts",
     place,
     inputs=lambda case, rank: (case.options["loads"], case.options["n"]),
     in_ranks=False,
@@ -416,4 +312,108 @@ exercise(
         "smallest-first": placed(lambda loads: by_size(loads)[::-1]),
         "unsorted": placed(lambda loads: [*range(len(loads))]),
     },
+)
+
+# ---- 16.3 balance_loss ---------------------------------------------------------------------------
+
+Weights = Callable[[Tensor, int], Tensor]  # of the ranks' shares, by their tokens, on this rank
+
+
+def by_tokens(tokens: Tensor, rank: int) -> Tensor:
+    return tokens / tokens.sum().clamp(min=1)
+
+
+def alike(tokens: Tensor, rank: int) -> Tensor:
+    return torch.ones_like(tokens) / len(tokens)
+
+
+def own(tokens: Tensor, rank: int) -> Tensor:
+    return (torch.arange(len(tokens)) == rank).double()
+
+
+def balance(
+    given: list[tuple[BothWays]],
+    weigh_f: Weights = by_tokens,
+    weigh_p: Weights = by_tokens,
+    counted: Callable[[Tensor], Tensor] = lambda chosen: chosen,
+    scale: Callable[[int, int], float] = lambda experts, k: experts,
+    of_losses: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses[rank],
+    divides_back: Weights = lambda tokens, rank: tokens.sum(),
+) -> None:
+    """One process that has all tokens. The rest are mistakes."""
+    jobs = [job for (job,) in given]
+    experts, k = jobs[0].given["p"].shape[1], jobs[0].rest[0].shape[1]
+    tokens = torch.tensor([len(job.given["p"]) for job in jobs]).double()
+    counts = [torch.bincount(counted(job.rest[0]).flatten(), minlength=experts) for job in jobs]
+    f = torch.stack([count.double() / count.sum().clamp(min=1) for count in counts])
+    p = torch.stack([job.given["p"].double().sum(0) for job in jobs]) / tokens.clamp(min=1)[:, None]
+    shares = [
+        [w(tokens, rank) @ t for w, t in ((weigh_f, f), (weigh_p, p))] for rank in range(len(jobs))
+    ]
+    losses = torch.stack([scale(experts, k) * (f * p).sum() for f, p in shares])
+    for rank, (job, (f, _)) in enumerate(zip(jobs, shares, strict=True)):
+        dtype = job.upstream.dtype
+        job.noted["output"] = of_losses(losses, rank).to(dtype)
+        grad = job.upstream * scale(experts, k) * f / divides_back(tokens, rank).clamp(min=1)
+        job.noted["p.grad"] = grad.to(dtype).expand_as(job.given["p"])
+
+
+def probabilities(case: Case, rank: int) -> tuple[BothWays]:
+    tokens, k = case.options["tokens"][rank], case.options["k"]
+    p = normal(case, f"p {rank}", tokens, case.length).softmax(1)
+    return (BothWays({"p": p}, (p.topk(k, 1).indices,), normal(case, "dy")),)
+
+
+exercise(
+    "16.3 balance_loss",
+    balance,
+    inputs=probabilities,
+    tolerance=1e-5,
+    length_is="experts",
+    words=WORDS,
+    special=lambda case: special(case) - {UNEVEN},
+    core=lambda rng: [
+        *cases("tokens k", (2, 2, (2, 2), 1), (2, 3, (3, 1), 1), (2, 4, (3, 3), 2)),
+        *cases("tokens k", (3, 4, (2, 5, 3), 2), (4, 4, (4, 1, 2, 5), 1), (3, 6, (2, 2, 2), 3)),
+        *cases("tokens k", (4, rng.randrange(5, 9), (3, 7, 1, 4), 2)),
+    ],
+    sturdy=lambda rng: [
+        *cases("tokens k", (1, 3, (4,), 2), (2, 3, (0, 3), 1), (3, 4, (2, 0, 5), 2)),
+        *cases("tokens k", (16, 4, (2,) * 16, 1)),
+        *cases("tokens k", (3, 4, (2, 5, 3), 2), dtype="float64"),
+    ],
+    budget=[calls_at_most(lambda play, out: (2 * (2 * play.case.length + 1), 0), calls=1)],
+    hints=DRIVEN
+    | {
+        "own-loss": "Each rank has the loss of its own tokens, or the mean of such losses. Every "
+        "rank may be out of balance where all together are not, and the other way round.",
+        "ranks-alike": "Means of ranks are averaged, as if ranks had equally many tokens.",
+        "own-part": "One of f and P is that of this rank's own tokens.",
+        "not-by-k": "f is a share of all choices: of k for each token.",
+        "first-choice": "f counts the first choice of each token alone.",
+        "scale": "The sum of f·P over the experts is multiplied by their number, once.",
+        "own-tokens-back": "In backward a rank's own number of tokens divides, not that of all.",
+        "calls": "One all_reduce carries E counts, E sums and the tokens; none is due backward.",
+    },
+    mistakes={
+        "own-loss": each(
+            weigh_f=[own],
+            weigh_p=[own],
+            of_losses=(lambda losses, rank: losses[rank], lambda losses, rank: losses.mean()),
+        ),
+        "ranks-alike": [
+            *each(
+                weigh_f=(alike, by_tokens),
+                weigh_p=[alike],
+                divides_back=[lambda tokens, rank: tokens[rank] * len(tokens)],
+            ),
+            {"weigh_f": alike},
+        ],
+        "own-part": [{"weigh_f": own}, {"weigh_p": own}],
+        "not-by-k": {"scale": lambda experts, k: experts * k},
+        "first-choice": {"counted": lambda chosen: chosen[:, :1]},
+        "scale": each(scale=(lambda experts, k: 1, lambda experts, k: experts**2)),
+        "own-tokens-back": {"divides_back": lambda tokens, rank: tokens[rank]},
+    },
+    diagnoses=driven(p=0),
 )

@@ -16,7 +16,7 @@
 #
 # ## Two experts by hand
 #
-# A larger MLP knows more, and costs more for each token. A *mixture of experts* breaks this tie. It has E MLPs, the *experts*, and a *router*: a small matrix with a row for each expert. For each token the router computes a probability for each expert, and only the k most probable ones compute. So a model can have 64 times the weights and pay for two.
+# A larger MLP knows more, and costs more for each token. A *mixture of experts* separates the two. It has E MLPs, the *experts*, and a *router*: a small matrix with a row for each expert. For each token the router computes a probability for each expert, and only the k most probable ones compute. So a model can have 64 times the weights and pay for two.
 #
 # A *token* is here a row of numbers that stands for a piece of text. (In earlier lessons a token was a message without content.) The cell has six tokens, two experts and k = 1, in four moves. The *router* chooses. *Dispatch* sorts the tokens by expert. Each expert *computes* its rows. *Combine* puts the rows back, each times its probability.
 
@@ -230,11 +230,11 @@ assert compare_gradients(reference, run(train_step, True).results)[1].kind == "e
 # %% [markdown] id="16-da4132"
 # The router is right, and each expert's gradient is four times too large. An expert has seen the tokens of all four ranks, and backward has brought it the gradients of all four losses: their *sum* is in it already. Averaging would have divided that sum by four. So divide by n, and send nothing; the last line of the cell holds that this is right. Where the loss is divided by the tokens of all ranks from the start, as in the exercise, the sum is whole as it is.
 #
-# Adam hides the factor, because it divides a gradient by its own size. Weight decay and clipping do not hide it. The mistake has been made in both directions: twice too large with two ranks in [pytorch#160285](https://github.com/pytorch/pytorch/issues/160285), the number of expert-parallel ranks too large in [Megatron-LM#5956](https://github.com/NVIDIA/Megatron-LM/pull/5956), and contributions missing in [transformers#48205](https://github.com/huggingface/transformers/pull/48205). [megablocks#86](https://github.com/databricks/megablocks/issues/86) explains the factor. And a norm of all gradients counts an expert once, on its own rank: [Megatron-LM#5916](https://github.com/NVIDIA/Megatron-LM/pull/5916) had to mend that.
+# Adam hides the factor, because it divides a gradient by its own size. Weight decay and clipping do not hide it. The mistake has been made in both directions: twice too large with two ranks in [pytorch#160285](https://github.com/pytorch/pytorch/issues/160285), too large by the number of expert-parallel ranks in [Megatron-LM#5956](https://github.com/NVIDIA/Megatron-LM/pull/5956), and contributions missing in [transformers#48205](https://github.com/huggingface/transformers/pull/48205). [megablocks#86](https://github.com/databricks/megablocks/issues/86) explains the factor. And a norm of all gradients counts an expert once, on its own rank: [Megatron-LM#5916](https://github.com/NVIDIA/Megatron-LM/pull/5916) had to mend that.
 #
 # ## Break it: sizes that nobody told
 #
-# What if each rank takes as many rows from a peer as it gives to that peer? With even loads that works for a while.
+# What if each rank takes as many rows from a peer as it gives to that peer? That works as long as any two ranks give one another equally many.
 
 # %% id="16-0c34ea"
 def without_counts():
@@ -321,7 +321,7 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 #
 # With several experts on a rank, a popular one can share its rank with unpopular ones. DeepSeek-V3 (2024) moves its experts about for that reason when it serves users, by loads that it has counted.
 #
-# **Optional · 16.3 · difficulty ●○○ · about 15 minutes**
+# **Optional · 16.2 · difficulty ●○○ · about 15 minutes**
 #
 # **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. The largest load of a rank is at most 4/3 of the best possible one in the cases of `check`. Equal loads give equal placements.
 #
@@ -401,7 +401,7 @@ assert min(of_each) > 1.8 and abs(of_all - 1) < 0.01
 #
 # ## Your turn: balance_loss
 #
-# **Optional · 16.2 · difficulty ●●○ · about 20 minutes**
+# **Optional · 16.3 · difficulty ●●○ · about 20 minutes**
 #
 # **Goal.** The balancing loss of the tokens of all ranks, the same on every rank. p (T, E) are this rank's probabilities, `chosen` (T, k) its choices; T may differ by rank. The loss counts once: the gradient of p is that of one process that has all tokens. **Budget.** One all_reduce of 2·E numbers and a count, each of at most 8 bytes, and no call in backward. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
 #
@@ -433,11 +433,11 @@ def balance_loss(p: Tensor, chosen: Tensor) -> Tensor:
 check(balance_loss)
 
 # %% [markdown] id="16-5bd084"
-# **Without a loss.** DeepSeek-V3 adds to each expert's score a *bias* that counts only when experts are chosen, not in the weights. After each step the bias of a full expert goes down a little, and that of an empty one goes up. No gradient is bent for balance. The counts are again those of all ranks.
+# **Without a loss.** DeepSeek-V3 adds to each expert's score a *bias* that counts only when experts are chosen, not in the weights. After each step the bias of a full expert goes down a little, and that of an empty one goes up. The counts are those of all ranks. A balancing loss remains, and is very small.
 #
 # ## Experts as one more dimension of the mesh
 #
-# With 8 ranks and four experts, there are two copies of each expert. A mesh says it: a row is a set of all experts, and rows exchange tokens among themselves; a column holds copies of one expert. Each parameter is summed over the ranks that have a copy of it: the router over all, an expert over its column. Everything is divided by the number of all losses, here 8.
+# Eight ranks can hold four experts twice. A mesh says so: a row is a set of all experts, and the ranks of a row exchange tokens; a column holds the copies of one expert. Each parameter is summed over the ranks that have a copy of it: the router over all, an expert over its column. Everything is divided by the number of all losses, here eight.
 
 # %% id="16-df91b7"
 from torch.distributed.device_mesh import init_device_mesh
@@ -461,6 +461,8 @@ draw.mesh(job, (2, 4), caption="Rows exchange tokens, columns add up the gradien
           "copies.")
 
 # %% [markdown] id="16-d29342"
+# Four exchanges in a row are one of counts, there, back, and one in backward; the tokens' own gradient, which would need another, is not asked for.
+#
 # Tensor and pipeline parallelism are further dimensions of the same mesh. Frameworks fold them: the ranks that cut attention into heads may be those that hold different experts, because a layer is either the one or the other.
 #
 # ## Bytes: cut the layer, or spread its experts?
