@@ -56,7 +56,7 @@ WRONG = {
     "first": ("own_backward", "16.first-choice", "Switch has one choice for each token",
               ("(chosen[..., None] ==", "(chosen[:, :1, None] =="),
               ("            f = total[0]", "            k = 1\n            f = total[0]")),
-    "mean_for_sum": ("solution", "16.scale", "mean and E",
+    "mean_for_sum": ("solution", "16.scale", "a mean takes the place of the sum",
                      ("slope = experts * hits", "slope = hits")),
     "two_calls": ("solution", "16.calls", "one call for each quantity",
                   ("    dist.all_reduce(sums)\n", "    dist.all_reduce(sums[:experts])\n"
