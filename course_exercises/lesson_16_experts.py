@@ -166,7 +166,8 @@ exercise(
     hints={
         "counts": "A rank sends another number of rows than the other one expects. Who knows how "
         "many there are, and whom does it tell? Or have two lists of sizes changed places?",
-        "backward-sizes": "In backward rows go back: the two lists of sizes change places.",
+        "backward-sizes": "A backward returns another shape than what went in. Where rows go back, "
+        "the two lists of sizes change places.",
         "experts-divided": "In backward an expert's gradient is n times too small. All tokens that "
         "it has seen are in its gradient already. What is averaged?",
         "call-unseen": "In backward a gradient ends at a message: autograd does not see torch's "
@@ -181,7 +182,7 @@ exercise(
         "by-arrival": "Rows come back in the order in which they were sent, by expert. Which token "
         "does each belong to, and which weight?",
         "other-activation": "Between an expert's two layers stands silu.",
-        "to-everyone": "Rows go to ranks that have no use for them. Which call sends a row to one?",
+        "to-everyone": "Rows go to ranks that have no use for them. Which call tells everybody?",
         "rows": "More is sent than a row for each expert that was chosen, there and back, and E "
         "numbers of 8 bytes. What else travels, or travels twice?",
     },
