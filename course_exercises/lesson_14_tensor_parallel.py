@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,73 +13,13 @@ from torch.nn import functional as F
 from course_check.cases import Case, drawn
 from course_check.cases import rows as cases
 from course_check.compare import COUNTED
-from course_check.exercise import Finding, Play, Rule
+from course_check.exercise import Play
 from course_check.rules import bytes_at_most, peaks_at, sends_at_most
-from course_check.usual_diagnoses import OfPlay
+from course_exercises.both_ways import DRIVEN, backward, calls_at_most, driven
 from course_exercises.declare import Knobs, each, exercise, marked, over_budget
 from course_exercises.drivers.driven import AT_PEAK, BothWays
-from course_exercises.gradients import passes
-from course_lib.trace import Event
-from course_tools.gradient_comparison import compare_gradients
 
 UNEVEN = "parts of unequal size"
-
-
-def goes_in(e: Event, n: int) -> int:
-    """Bytes that a rank hands over: what an all_gather brings it is n times as much."""
-    return e.nbytes // n if e.op.startswith("all_gather") else e.nbytes
-
-
-def calls_at_most(numbers: Callable, calls: int, size: Callable = lambda e, n: e.nbytes) -> Rule:
-    """At most so many collectives a pass, and so many numbers in them: ``numbers(play, output)``,
-    forward and backward."""
-
-    def rule(play: Play) -> Iterator[Finding]:
-        for rank, when, events in passes(play):
-            out = play.given(rank).upstream
-            most = numbers(play, out)[when == "backward"] * out.itemsize
-            made = [e for e in events if e.is_collective]
-            if sum(size(e, play.case.world) for e in made) > most or len(made) > calls:
-                said = ", ".join(f"{e.op} of {e.nbytes} bytes" for e in made)
-                yield Finding("calls", f"rank {rank}, {when}: {said}; at most {most} bytes", rank)
-
-    return rule
-
-
-def backward(cut: Mapping[str, int], kind: str, *names: str) -> OfPlay:
-    """Forward is right, and ``compare_gradients`` says this kind of one of these gradients, or of
-    any; the factors ``n`` and ``1/n`` count as kinds. ``cut``: along which dimension a tensor's
-    parts lie side by side on the ranks; others are whole on each."""
-
-    def when(play: Play) -> bool:
-        if not play.done or play.wrong != ["grad"]:
-            return False
-        wants, gots = ([one.args[0] for one in seen[0]] for seen in (play.expected, play.seen))
-        asked = [f"{name}.grad" for name in names] or [n for n in wants[0] if n.endswith(".grad")]
-        whole = {}
-        for name in asked:
-            parts, dim = [want[name] for want in wants], cut.get(name.removesuffix(".grad"))
-            whole[name] = parts[0] if dim is None else torch.cat(parts, dim)
-        found = compare_gradients(whole, [{name: got[name] for name in asked} for got in gots])
-        factor = f"{kind.replace('n', str(play.case.world))} times"
-        return any(f.kind == kind or f.text.startswith(factor) for f in found)
-
-    return when
-
-
-DRIVEN = {
-    "no-gradient": "In backward some tensor gets no gradient: a detach, no_grad or a tensor "
-    "without history stands in the way, or this rank has left the tensor out.",
-    "summed-again": "In backward a gradient is n times too large. The loss is the same on all "
-    "ranks, and counts once: what is added up that every rank has whole already?",
-    "divided": "In backward a gradient is n times too small.",
-}
-
-
-def driven(**cut: int) -> dict[str, OfPlay]:
-    """When these hints are true."""
-    return dict(zip(DRIVEN, [backward(cut, kind) for kind in ("none", "n", "1/n")], strict=True))
-
 
 # ---- 14.1 parallel_mlp ---------------------------------------------------------------------------
 
@@ -273,7 +213,7 @@ exercise(
         *cases("columns", (3, 4, (2, 5, 1)), dtype="float64"),
         *cases("columns logits", (3, 4, (1, 6, 2), LARGE)),
     ],
-    budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3, size=goes_in)],
+    budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3, size="bytes_in")],
     hints=DRIVEN
     | {
         "one-everywhere": "In backward ranks without the target's column take 1 from another one.",

@@ -20,6 +20,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 13_sharding.png     lesson 13's stages of ZeRO, its cells taken from the lesson
 14_tensor_parallel.png  lesson 14's layer inside and across nodes, its cells from it
 15_pipeline.png     lesson 15's GPipe and 1F1B, one below the other, its cells from it
+16_experts.png      lesson 16's steps with even and with skewed loads, its cells from it
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -332,6 +333,15 @@ def pipeline() -> Picture:
     )
 
 
+def experts() -> Picture:
+    """Lesson 16's two steps on eight ranks: its own cells."""
+    return draw.timeline(
+        names_of("16_experts", "both")["both"],
+        caption="Two steps of a layer of experts on eight ranks: with even loads, and with four "
+        "times its share for the expert on rank 0.",
+    )
+
+
 def recovery() -> Picture:
     """Lesson 12's job that goes on after step 9: its own cells, exercises left out."""
     return draw.lines(
@@ -362,6 +372,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "13_sharding": sharding,
     "14_tensor_parallel": tensor_parallel,
     "15_pipeline": pipeline,
+    "16_experts": experts,
 }
 
 

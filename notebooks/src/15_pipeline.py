@@ -544,7 +544,7 @@ with expect(Deadlock):
 # * ☑ combine pipelines with data parallelism, and compare gradients with one process;
 # * ☑ use `torch.distributed.pipelining`, and check its plan against a trace.
 #
-# **That was the last lesson for now.** The lesson that complements it is [lesson 14](14_tensor_parallel.ipynb): cut layers inside a node, and between layers across nodes.
+# **Next:** [lesson 16](16_experts.ipynb) spreads experts over ranks. [Lesson 14](14_tensor_parallel.ipynb) complements this one: cut layers inside a node, and between layers across nodes.
 #
 # ## Sources
 #

@@ -1,0 +1,131 @@
+"""Lesson 16's right answers beside one process in float64, and the cases of its exercises."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import zoo
+from torch import Tensor
+from torch.nn import functional as F
+
+from course_check.cases import Case
+from course_check.play import make_play
+from course_exercises.catalogue import find
+from course_exercises.lesson_16_experts import find_best, place
+from course_lib import run, simulate
+
+ENGINES = {"run": run, "simulate": simulate, "nccl": partial(simulate, backend="nccl")}
+LAYERS = [((5, 0, 3), 2, 2), ((1, 4), 1, 1), ((3,), 4, 2), ((0, 0), 2, 1), ((2, 7, 1, 4), 4, 2)]
+double = partial(torch.randn, dtype=torch.float64)
+
+
+def answer(exercise: str, name: str = "solution") -> Any:
+    names = {"torch": torch, "dist": dist, "Tensor": Tensor, "F": F}
+    exec(zoo.right(exercise)[name], names)
+    return names[exercise]
+
+
+def one_process(x: Tensor, router: Tensor, w1: Tensor, w2: Tensor, k: int) -> Tensor:
+    """Every expert computes every token, and most results count nothing."""
+    best, chosen = (x @ router.t()).softmax(1).topk(k)
+    gate = x.new_zeros(len(x), len(router)).scatter(1, chosen, best / best.sum(1, keepdim=True))
+    every = [F.silu(x @ a.t()) @ b.t() for a, b in zip(w1, w2, strict=True)]
+    return (gate[..., None] * torch.stack(every, 1)).sum(1)
+
+
+def layer(function: Any, tokens: tuple[int, ...], mine: int, k: int) -> list[float]:
+    """How far this rank's rows and gradients are from one process's, in the largest entry."""
+    torch.manual_seed(sum(tokens))
+    rank, n, d = dist.get_rank(), len(tokens), 6
+    x, upstream = double(sum(tokens), d), double(sum(tokens), d)
+    whole = [x, double(n * mine, d), double(n * mine, 5, d), double(n * mine, d, 5)]
+    mines = [x.split(tokens)[rank], whole[1], *(w.chunk(n)[rank] for w in whole[2:])]
+    wants = gradients(one_process, whole, k, upstream)
+    ours = gradients(function, mines, k, upstream.split(tokens)[rank])
+    dist.all_reduce(ours[2])  # the router's: each rank has what its own tokens contribute
+    wants[:2] = [t.split(tokens)[rank] for t in wants[:2]]
+    wants[3:] = [t.chunk(n)[rank] for t in wants[3:]]
+    assert [t.shape for t in ours] == [t.shape for t in wants]
+    return [(a - b).abs().max().item() for a, b in zip(ours, wants, strict=True) if len(a)]
+
+
+def gradients(function: Any, given: list[Tensor], k: int, upstream: Tensor) -> list[Tensor]:
+    """What a layer returns, and the gradients of what it is given."""
+    leaves = [t.clone().requires_grad_() for t in given]
+    y = function(*leaves, k)
+    return [y.detach(), *torch.autograd.grad((y * upstream).sum(), leaves)]
+
+
+def loss(function: Any, tokens: tuple[int, ...]) -> list[float]:
+    torch.manual_seed(0)
+    p = double(sum(tokens), 6).softmax(1).requires_grad_()
+    chosen = p.topk(2).indices
+    share = chosen.flatten().bincount(minlength=6).double() / chosen.numel()
+    want = 6 * (share * p.mean(0)).sum()
+    rank = dist.get_rank()
+    mine = p.detach().split(tokens)[rank].clone().requires_grad_()
+    got = function(mine, chosen.split(tokens)[rank])
+    [gradient] = torch.autograd.grad(got, mine)
+    theirs = torch.autograd.grad(want, p)[0].split(tokens)[rank]
+    return [abs((got - want).item()), (gradient - theirs).abs().sum().item()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_layer_of_experts_is_one_process_s_to_twelve_digits(engine: str) -> None:
+    for case in LAYERS[-1:] if engine == "run" else LAYERS:
+        job = ENGINES[engine](layer, answer("moe_layer"), *case, world_size=len(case[0]))
+        assert max(map(max, job.results)) <= 1e-12, case
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_balancing_loss_is_one_process_s_to_twelve_digits(engine: str) -> None:
+    for tokens in ((5, 0, 3), (4,), (2, 7, 1, 4))[: 1 if engine == "run" else 3]:
+        job = ENGINES[engine](loss, answer("balance_loss"), tokens, world_size=len(tokens))
+        assert max(map(max, job.results)) <= 1e-12, tokens
+
+
+def drawn_cases() -> list[Case]:
+    """The cases of moe_layer, for everything that may be drawn."""
+    ex = find("moe_layer")
+    sources = map(random.Random, range(20))
+    cases = [case for rng in sources for case in ex.core(rng) + ex.sturdy(rng)]
+    return list({repr(case): case for case in cases}.values())
+
+
+def test_no_case_has_experts_that_rounding_could_exchange() -> None:
+    """Whoever computes in float32 chooses the same experts."""
+    ex = find("moe_layer")
+    for case in drawn_cases():
+        play, k = make_play(ex, case), case.options["k"]
+        for rank in play.ranks:
+            given = play.given(rank).given
+            scores = (given["x"].double() @ given["router"].double().t()).sort(1).values
+            if 0 < k < scores.shape[1] and len(scores):
+                assert (scores[:, -k] - scores[:, -k - 1]).min() > 1e-4, case
+
+
+def test_the_first_case_of_a_layer_has_other_counts_there_than_back() -> None:
+    """Whoever takes as many rows as it gives is told so in the smallest case."""
+    ex = find("moe_layer")
+    play = make_play(ex, ex.core(random.Random(0))[0])
+    givens = [play.given(rank).given for rank in play.ranks]
+    first, second = [(g["x"] @ g["router"].t()).argmax(1).bincount(minlength=2) for g in givens]
+    assert first[1] != second[0]
+
+
+def test_the_largest_first_is_near_enough_in_each_case() -> None:
+    """And the best is what all ways to deal six experts to two ranks find."""
+    ex = find("place_experts")
+    for case in ex.core(random.Random(0)) + ex.sturdy(random.Random(0)):
+        loads, n = case.options["loads"], case.options["n"]
+        [ranks] = place([(loads, n)])
+        assert max(sum(loads[e] for e in rank) for rank in ranks) <= 4 / 3 * find_best(loads, n)
+    assert find_best([1.0, 2.0, 3.0, 9.0, 1.0, 8.0], 2) == 12
+    assert find_best([5.0, 10.0, 6.0, 1.0], 2) == 11
