@@ -53,7 +53,7 @@ INSIDE = {
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
     "course_lib": 4510,
-    "course_sim": 3750,
+    "course_sim": 3760,
     "course_check": 2250,
     "course_tools": 2070,
     "course_exercises, shared": 1290,
