@@ -11,10 +11,10 @@ a mesh's list of ranks, keeps its values as long as it meets only its like: that
 host, and costs nothing. A small number that the program names, as ``torch.tensor(0.0)`` for an
 optimizer's step, keeps its value, too. Whatever else is asked for its value ends the run.
 
-Note [What is hidden from the mode]. DTensor works out shapes by playing an operator on tensors of
-full size: that is no work of the GPU, and it happens under a lock, with which no rank may hand its
-baton on. So it is played outside of the mode; and so is the making of a DeviceMesh, which has to
-read the ranks that it was given; and so do the objects that pipelines send, whose bytes are moved.
+Note [What is hidden from the mode]. Three things of PyTorch run outside of it. DTensor finds shapes
+by playing an operator on tensors of full size, which is no work of the GPU. A DeviceMesh has to
+read the ranks that it was given. Stages of a pipeline tell one another their shapes as objects, and
+the bytes of these are moved.
 """
 
 from __future__ import annotations

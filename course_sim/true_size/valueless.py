@@ -91,6 +91,14 @@ class ValuelessGroup(NcclGroup):
             return super().blocks(*tensors)
         return [tensor[: tensor.shape[0] // self._size] for tensor in tensors] * self._size
 
+    def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
+        if not all(isinstance(tensor, compat.FakeTensor) for tensor in (*ins, *outs)):
+            raise RuntimeError(
+                f"{op} of a tensor with values, which no collective moves with gpu=…: make the "
+                "tensor inside of the function that you simulate"
+            )
+        return super()._issue(op, ins, outs, *opts, **more)
+
     def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """No value has to be there before the next call is made."""
         work = make(*args, **more)

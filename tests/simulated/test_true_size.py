@@ -336,6 +336,11 @@ def test_a_number_that_the_program_names_keeps_its_value_and_so_does_what_is_pas
     assert sized(named, torch.arange(3.0)).results == [(1.0, 3.0, (3,))]
 
 
+def test_what_is_passed_in_cannot_be_summed():
+    with pytest.raises(RankFailed, match="all_reduce of a tensor with values, which no coll"):
+        sized(dist.all_reduce, torch.arange(3.0), world_size=2)
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [
