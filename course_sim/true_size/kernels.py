@@ -59,6 +59,9 @@ def find_operator(func: Any) -> _Operator | None:
     kind = ATTENTION if count and "attention" in name else PRODUCTS if count else name.strip("_")
     passes = {each.name: _count_passes(name, each) for each in func._schema.arguments}
     writes = any(each.alias_info and each.alias_info.is_write for each in func._schema.arguments)
+    if name == "all_gather_copy_in":  # into this rank's slice of an output that is given
+        passes = {name: 2 * (name == "all_gather_inputs") for name in passes}
+        writes = True
     return _Operator(kind, count, passes, not writes)
 
 

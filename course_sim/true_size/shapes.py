@@ -11,10 +11,10 @@ a mesh's list of ranks, keeps its values as long as it meets only its like: that
 host, and costs nothing. A small number that the program names, as ``torch.tensor(0.0)`` for an
 optimizer's step, keeps its value, too. Whatever else is asked for its value ends the run.
 
-Note [What is hidden from the mode]. DTensor works out shapes by playing an operator on tensors of
-full size: that is no work of the GPU, and it happens under a lock, with which no rank may hand its
-baton on. So it is played outside of the mode; and so is the making of a DeviceMesh, which has to
-read the ranks that it was given.
+Note [What is hidden from the mode]. Three things of PyTorch run outside of it. DTensor finds shapes
+by playing an operator on tensors of full size, which is no work of the GPU. A DeviceMesh has to
+read the ranks that it was given. Stages of a pipeline tell one another their shapes as objects, and
+the bytes of these are moved.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from course_sim.isolation import compat
@@ -31,6 +32,7 @@ from course_sim.rank import current
 from course_sim.true_size.kernels import find_cost, list_tensors
 from course_sim.true_size.sized_gpu import SizedGpu
 
+_SEND_OBJECTS = ("send_object_list", "recv_object_list")
 _ASKED = {"_local_scalar_dense": "item", "equal": "torch.equal"}
 
 
@@ -125,5 +127,6 @@ def places() -> list[Place]:
         (torch.UntypedStorage, "resize_", _tell_resize),
         (DeviceMesh, "__init__", _make_mesh),
         (*compat.find_shape(), _outside),
+        *((module, name, _outside) for module in (dist, compat.c10d) for name in _SEND_OBJECTS),
         *((*place, _leave_out) for place in compat.READ_BY_DDP),
     ]

@@ -15,11 +15,13 @@ import torch
 from course_lib.diagnosis.lines import call_text
 from course_lib.errors import CourseError
 from course_lib.trace import Event
+from course_sim import tensor_memory as memory
 from course_sim.ends import works
 from course_sim.exchange.collective import Collectives, Meeting
 from course_sim.exchange.combine import Passed, Tensors
 from course_sim.exchange.mail import Key
 from course_sim.gpu.nccl import NcclGroup, NcclGroups, NcclMail
+from course_sim.isolation import compat
 from course_sim.rank import Rank
 
 
@@ -52,7 +54,10 @@ class ValuelessRecv(works.RecvWork):
     __slots__ = ()
 
     def deliver(self) -> None:
-        self._buffer = None
+        if isinstance(self._buffer, compat.FakeTensor):
+            self._buffer = None
+        else:
+            super().deliver()
 
 
 class ValuelessWork(works.CollectiveWork):
@@ -72,15 +77,27 @@ class ValuelessWork(works.CollectiveWork):
 class ValuelessGroup(NcclGroup):
     """One rank's end of a group, on which tensors have no values."""
 
-    read = staticmethod(lambda tensor: b"")
     recv_work = ValuelessRecv
     collective_work = ValuelessWork
+
+    @staticmethod
+    def read(tensor: torch.Tensor) -> bytes:
+        """Only objects are sent as bytes, of tensors that have values."""
+        return b"" if isinstance(tensor, compat.FakeTensor) else memory.raw(tensor)
 
     def blocks(self, *tensors: torch.Tensor) -> Tensors:
         """Equal blocks have one shape, so that one of them will do."""
         if any(tensor.shape[0] % self._size for tensor in tensors):
             return super().blocks(*tensors)
         return [tensor[: tensor.shape[0] // self._size] for tensor in tensors] * self._size
+
+    def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
+        if not all(isinstance(tensor, compat.FakeTensor) for tensor in (*ins, *outs)):
+            raise RuntimeError(
+                f"{op} of a tensor with values, which no collective moves with gpu=…: make the "
+                "tensor inside of the function that you simulate"
+            )
+        return super()._issue(op, ins, outs, *opts, **more)
 
     def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
         """No value has to be there before the next call is made."""

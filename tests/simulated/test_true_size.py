@@ -10,6 +10,9 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed import pipelining
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -196,6 +199,16 @@ def with_data_and_pipeline():
         dist.all_reduce(parameter.grad, group=replicas)
 
 
+def with_torchs_pipeline():
+    stage = pipelining.PipelineStage(
+        make_model(1), dist.get_rank(), dist.get_world_size(), device(), group=dist.group.WORLD
+    )
+    schedule = pipelining.Schedule1F1B(stage, 4, loss_fn=lambda outputs, _: outputs.sum())
+    data = torch.empty(64, 256)
+    given = [data] if stage.is_first else []
+    schedule.step(*given, **({"target": data} if stage.is_last else {}))
+
+
 def exchange_experts():
     n = dist.get_world_size()
     rows, weight = torch.empty(64 * n, 128), torch.empty(128, 128, requires_grad=True)
@@ -225,6 +238,12 @@ def test_one_rank_takes_as_long_as_all_that_do_the_same(n, fn, play, network):
         assert some.kernels[rank].kinds == every.kernels[rank].kinds
         assert [e.nbytes for e in some.trace.of(rank)] == [e.nbytes for e in every.trace.of(rank)]
     assert {event.rank for event in some.trace.events} == {*some.kernels} == {*play}
+
+
+def test_a_pipeline_of_torchs_own_takes_its_bubble():
+    run = sized(with_torchs_pipeline, world_size=3, gpu=SLOW)
+    busy = max(kernels.total.seconds for kernels in run.kernels.values())
+    assert busy * (4 + 2) / 4 < run.seconds < 1.2 * busy * (4 + 2) / 4
 
 
 def test_ranks_that_are_not_played_have_no_result():
@@ -317,6 +336,11 @@ def test_a_number_that_the_program_names_keeps_its_value_and_so_does_what_is_pas
     assert sized(named, torch.arange(3.0)).results == [(1.0, 3.0, (3,))]
 
 
+def test_what_is_passed_in_cannot_be_summed():
+    with pytest.raises(RankFailed, match="all_reduce of a tensor with values, which no coll"):
+        sized(dist.all_reduce, torch.arange(3.0), world_size=2)
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [
@@ -353,6 +377,20 @@ def test_memory_is_what_count_memory_counts_with_and_without_values():
     assert run.memory.peak == run.results[0] == real.results[0]
     assert run.memory.by_rank == {0: run.memory.peak}
     assert max(nbytes for _, nbytes, _ in run.trace.memory[0]) == run.memory.peak
+
+
+def test_memory_is_what_torchs_own_tracker_finds():
+    def step(track=lambda *_: None):
+        model = make_model()
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        track(model, optimizer)
+        model(torch.empty(512, 256)).sum().backward()
+        optimizer.step()
+
+    with FakeTensorMode(), MemTracker() as tracker:
+        step(tracker.track_external)
+    (found,) = tracker.get_tracker_snapshot("peak").values()
+    assert sized(step).memory.peak == found["Total"]
 
 
 def test_more_memory_than_the_gpu_has_is_told_and_no_error():
