@@ -172,7 +172,7 @@ class Groups:
 
 
 class Own:
-    """Stands for an argument that stays with the judge: to be called, and told apart by nothing."""
+    """Stands for an argument that stays with the judge: it can be called, and shows nothing."""
 
     ask: Asker
 
