@@ -156,7 +156,7 @@ class Groups:
 
     def __init__(self, ask: Asker, number: int, world: int, buffers: Buffers) -> None:
         self._ask, self.store = ask, compat.store()
-        self._rank = SimpleNamespace(number=number, buffers=buffers)
+        self._rank = SimpleNamespace(number=number, buffers=buffers, says_cuda=False)
         channel = Channel(ask, 0, list(range(world)))
         self.world = SimulatedGroup(self, self._rank, "0", channel)
 
