@@ -145,7 +145,8 @@ COPY = (
     "what is done to the copy reach the tensor?"
 )
 # By feature the end of a sentence that begins with "where", and a question about it. Exercises have
-# words for their own; None: a text among the options, or an option, that is nothing special.
+# words for their own features. None stands for an option, or a text among the options, that is
+# nothing special.
 Words = Mapping[str, str | None]
 WORDS: Words = {
     "sum": None,
@@ -185,7 +186,7 @@ def features(case: Case, words: Words) -> set[str]:
 
     An option counts by its own name where there are words for it, else by the text that it has.
     """
-    known = {**WORDS, **words}
+    known = {**WORDS, **words}  # a name that is not in there gets a space below, and not None
     out = {case.layout} - {"contiguous"} | {case.numbers} & {"large", "special"}
     for name, value in case.options.items():
         if value and isinstance(value, str) and None not in map(known.get, (name, value), "  "):

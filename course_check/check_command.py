@@ -1,7 +1,7 @@
 """``python -m course_lib check EXERCISE FILE [--json]``: one exercise against one file.
 
-The file is a module, or a notebook: then its cell that answers the exercise is checked, with what
-that needs of the cells before it. No other cell is run.
+The file is a module or a notebook. Of a notebook, the cell that answers the exercise is checked,
+with what that cell needs of the cells before it. No other cell is run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from course_lib.errors import CheckFailed, CourseError
 
 def main(args: Namespace, find: Callable[[str], Exercise]) -> int:
     """Print the verdict; 0 for full marks, 1 for less, 2 where this machine could not play it.
-    Raises where there is nothing to check; for tools that is an object, too."""
+    Raises CheckFailed where there is nothing to check; with --json that is printed as well."""
     title = args.exercise
     try:
         exercise = find(args.exercise)

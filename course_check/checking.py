@@ -49,10 +49,10 @@ def report(verdict: Verdict, fn: Callable) -> Verdict:
 def verdict_on(
     exercise: Exercise, answer: Answer, player: Player = HERE, secret: str = ""
 ) -> Verdict:
-    """The verdict on an answer, right or wrong. Never raises because of the answer; because of the
-    machine it raises CannotCheck.
+    """The verdict on an answer, right or wrong. It never raises because of the answer; because of
+    the machine it raises CannotCheck.
 
-    Where there is a ``secret``, it draws the cases, and not the answer's own text, which somebody
+    Cases are drawn by the ``secret`` if there is one, else by the answer's own text, which somebody
     may have made to fit them.
     """
     cases = _draw_cases(exercise, random.Random(secret or _make_seed(answer)))
@@ -86,7 +86,7 @@ def verdict_on(
 
 
 def measure(case: Case) -> tuple[int, int]:
-    """Small cases come first."""
+    """A key by which small cases come first."""
     return case.world, case.length
 
 
@@ -99,7 +99,8 @@ def _draw_cases(exercise: Exercise, rng: random.Random) -> dict[str, list[Case]]
 
 
 def _find_beside(blank: list[Play]) -> list[Play]:
-    """These plays, found wrong, if all are right: then the numbers came beside the messages."""
+    """The plays with zeros in every message, called wrong if all of them are right: then the
+    numbers came another way than by messages."""
     if not all(map(right_with_zeros, blank)):
         return []
     for play in blank:
@@ -117,8 +118,8 @@ def _play_for_real(ex: Exercise, answer: Answer, core: list[Case], player: Playe
 
 
 def _measure_budget(played: dict[str, list[Play]], core_passed: bool) -> Level:
-    """The budget counts where everything comes to its right end, so that an answer never loses
-    points by getting better. (In sturdy it belongs to what has to be kept.)"""
+    """The level of the budget, which counts only if core passes: so an answer never loses points by
+    getting better. (In sturdy, to keep the budget is a part of passing.)"""
     plays = [p for p in played["core"] if p.case.world > 1] + played["regimes"]
     plays.sort(key=lambda play: measure(play.case))
     over = [p for p in plays if (p.over_budget or p.error) and core_passed]
@@ -139,7 +140,7 @@ def _keep_real(core: list[Case]) -> list[Case]:
 
 
 def _make_seed(answer: Answer) -> int:
-    """A seed that is the same for the same answer, and that its author cannot know beforehand."""
+    """A seed from the answer's text: the same for the same answer, another one after a change."""
     source = answer.source
     if answer.function is not None:
         with suppress(OSError, TypeError):  # nobody keeps the text of what was made by exec

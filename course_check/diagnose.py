@@ -38,9 +38,9 @@ class Level:
     reached: bool = True  # False: an earlier case hung or died, and this level was not played out
     besides: Sequence[Play] = ()  # plays of another level
     explanation: Diagnosis | None = None  # where some fail
-    play: Play | None = None  # the case that shows how it fails
-    asks: bool = True  # the result depends on what others have
-    case: str = ""  # the same in words
+    play: Play | None = None  # the one that shows how it fails
+    asks: bool = True  # whether the result depends on what others have
+    case: str = ""  # the case of ``play`` in words
 
     @property
     def passed(self) -> bool:

@@ -25,7 +25,8 @@ from course_lib.errors import CourseError
 from course_lib.trace import Run, Trace
 from course_sim import Network
 
-IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)  # a mistake without a result
+# What a mistake may raise: it then has no result that an answer could have.
+IMPOSSIBLE = (ArithmeticError, RuntimeError, LookupError, ValueError)
 POINTS = {"core": 60, "budget": 30, "sturdy": 10}
 Right = Callable[[list[tuple]], list | None]
 
@@ -35,7 +36,7 @@ def untouched(given: list[tuple]) -> None:
 
 
 class After(list[Seen]):
-    """What every rank has after one call. It is empty for a mistake that comes to no end."""
+    """What every rank has after one call, by rank. It is empty for a mistake without a result."""
 
     @cached_property
     def facets(self) -> dict[str, dict[str, Any]]:
@@ -198,7 +199,7 @@ class Lives(Protocol):
         """Two folders for what the processes write; made in the notebook's process."""
 
     def start(self, load: Callable[[], Any], places: list[str]) -> None:
-        """Fork the process that has the lives, from the one that plays: it has no threads yet."""
+        """Fork the process that has the lives from the one that plays, which has no threads yet."""
 
 
 @dataclass(frozen=True)
@@ -208,10 +209,10 @@ class Exercise:
     ``inputs(case, rank)`` makes one rank's arguments. ``rules`` belong to core, ``budget`` is a
     level of its own, held on the cases of core and on ``regimes``, which it alone has.
     ``settle(want, got)`` says what is wanted where several outcomes are right: it may change
-    ``want``. Facets in ``free`` are not compared. ``tolerance`` is relative,
-    0 for exactly equal. ``blank`` is false if the answer does not depend on what others send.
-    ``ddp``: models are wrapped in DistributedDataParallel, in the rank. ``lives``: starts processes
-    in which an argument plays the answer, and in which it may be killed.
+    ``want``. Facets in ``free`` are not compared. ``tolerance`` is relative, 0 for exactly equal.
+    ``blank`` is False if the answer does not depend on what others send. ``ddp``: models are
+    wrapped in DistributedDataParallel, in the rank. ``lives``: starts processes in which an
+    argument plays the answer, and in which it may be killed.
     """
 
     number: str

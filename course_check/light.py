@@ -1,4 +1,4 @@
-"""What a check needs of torch, without what it does not: several threads, and torch._dynamo."""
+"""torch as a check needs it: on one thread, and without torch._dynamo."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NAME = "torch._dynamo"
 # Note [The stand-in for torch._dynamo]
 #
 # Optimizers, DDP and checkpoint() import torch._dynamo, torch's compiler, when they are first used.
-# That takes seconds in each process that plays, and they use three functions of it and a setting,
-# of which none does anything where nothing is compiled. So a module with these names stands in its
-# place while a check plays. An answer, or a newer torch, that asks for any other name gets the real
-# module at once, under the same name. tests/checks/test_tables.py says which of the two happens,
-# and which of the names torch no longer has.
+# That takes seconds in each process that plays. They use three of its functions and one setting,
+# and none of these does anything where nothing is compiled. So a module with these names stands in
+# its place while a check plays. An answer, or a newer torch, that asks for any other name gets the
+# real module at once, under the same name. tests/checks/test_tables.py says which of the two
+# happens, and which of the names torch no longer has.
 
 
 class _NoDynamo(ModuleType):

@@ -3,8 +3,8 @@
 Grading runs the answer's cell with the lesson's own ones, so a helper in another cell of the
 learner's is there when ``check`` plays the answer, and is missing when it is graded. The id of a
 cell says whose it is, if the front end passes it on: a lesson's cells are called ``00-3fa9c1`` or
-``my_share-answer``. A cell to try an answer counts as the learner's, who has written into it what
-an answer takes from there. If nothing is known of a cell, nothing is said.
+``my_share-answer``. A cell to try an answer counts as the learner's own: what an answer takes from
+there, the learner has written. If nothing is known of a cell, nothing is said.
 """
 
 from __future__ import annotations

@@ -165,7 +165,8 @@ class Player:
         plays = [make_play(exercise, case) for case in cases]
         jobs = [(p.case, number % 5, p.prepared.by_rank) for number, p in enumerate(plays)]
         results = _play_jobs(exercise, answer, jobs)
-        if results and isinstance(results[-1], Hang) and results[-1].run:  # says the simulator
+        # a Hang with a Run is one that the simulator has told, and not the system
+        if results and isinstance(results[-1], Hang) and results[-1].run:
             results[-1:] = _play_jobs(exercise, answer, jobs[len(results) - 1 :])
         for play, result in zip(plays, results, strict=False):
             note_result(play, result)
@@ -203,7 +204,7 @@ def _play_jobs(exercise: Exercise, answer: Answer, jobs: list[Job]) -> list[Resu
             run(_simulate_all, *given, world_size=1, init=False, record=False, timeout=ALL_PLAYS)
         except CourseError as error:
             end = [_explain_end(error)]
-        except (OSError, MemoryError) as error:  # nothing of this process's own is the answer's
+        except (OSError, MemoryError) as error:  # in this process, where no answer runs
             end = [NotStarted(why(error))]
         return [*_read_results(log), *end][: len(jobs)]
 

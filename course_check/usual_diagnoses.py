@@ -18,7 +18,7 @@ from course_check.exercise import Diagnosis, Mistake, Play, untouched
 from course_lib.errors import Blocked, Deadlock, Mismatch
 
 OfPlay = Callable[[Play], bool]
-Table = dict[str, OfPlay]  # by id of which plays it is true
+Table = dict[str, OfPlay]  # by the id of a diagnosis, what is true of the plays that have it
 MEMORY = ("shared", "argument's memory", "earlier memory", "replaced")  # findings, see judge.NOTES
 
 
@@ -57,7 +57,7 @@ def none_meet(p: Play) -> bool:
 
 
 def returned(like: Callable[[Any, Any], bool]) -> OfPlay:
-    """Only what is returned is not right, and everywhere this is true of it and what should be."""
+    """Only what is returned is wrong, and ``like(got, want)`` is true of each such finding."""
     return lambda p: only("returned")(p) and all(like(f.got, f.want) for f in p.findings)
 
 
@@ -69,7 +69,7 @@ def two_dtypes(p: Play) -> bool:
 
 
 def wrong_in_backward(p: Play) -> bool:
-    """Of a function that is driven both ways only gradients are not what they should be."""
+    """The function is driven forward and backward, and only its gradients are wrong."""
     outputs = ("output" in args for seen in p.seen[:1] for args, *_ in (s.args for s in seen))
     return p.wrong == ["grad"] and all(outputs)
 

@@ -1,7 +1,7 @@
 """All exercises that are here, by name: ``find``, ``exercises``, and ``check``, which people call.
 
-Only the lesson that declares an exercise is imported for it. A released folder holds some lessons,
-so the files say which there are.
+Only the lesson that declares an exercise is imported for it. A released folder holds only some
+lessons, so INDEX is read from the files that are there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from course_exercises import INDEX
 from course_exercises.declare import declared
 from course_lib.errors import CheckFailed, interruptible
 
-# A lesson's first cell imports ``check``, and so this: before any cell with an answer is run.
+# A lesson's first cell imports ``check`` and so this module, before any cell with an answer is run.
 note_cells()
 
 

@@ -9,21 +9,24 @@ from typing import NamedTuple
 
 
 class Collective(NamedTuple):
-    # c10d's methods of ProcessGroup that make such a call, those of older names, too: after these
-    # its hooks call it, in capitals
+    # c10d's methods of ProcessGroup that make such a call, older names included. c10d's hooks name
+    # the call after one of these, in capitals.
     methods: str = ""
     root: str = ""  # whether the root "gives" or "gets"; "" where there is none
-    # what is as long on all ranks: what a rank reads, or what it writes; "" where neither has to be
+    # which field of an Event has to be equal on all ranks, that for what a rank reads or that for
+    # what it writes; "" where neither has to be
     equal: str = ""
     writes_what_it_reads: bool = False
-    # How gloo goes through the memory. "as it lies": of a tensor with gaps it would touch what is
-    # in between, a transposed one it takes. "in order": outputs are filled so, and must lie so.
+    # How gloo goes through a tensor's memory. "as it lies": a transposed tensor is fine, and in one
+    # with gaps gloo would touch what is in the gaps. "in order": gloo fills outputs in the order of
+    # their elements, so these have to lie in that order.
     memory: str = ""
     fills_a_list: bool = False  # of tensors, which then must not share memory
     # where the blocks that a rank gives or gets may be of different lengths; "" is nowhere
     uneven_on: tuple[str, ...] = ()
-    # Note [A barrier is behind all]. On gloo and NCCL it is over when all collectives are that its
-    # rank has called on this group before. So a rank that comes out of it has waited for them.
+    # Note [A barrier is behind all]. On gloo and NCCL a barrier is over only when all collectives
+    # that its rank has called on this group before are over. So a rank that comes out of it has
+    # waited for them.
     ends_earlier: bool = False
 
 

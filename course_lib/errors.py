@@ -39,8 +39,8 @@ class Wait:
 class CourseError(Exception):
     """The common parent: catch this to catch everything the course can say.
 
-    ``run`` holds what was recorded before things went wrong (trace, output), or None. What else
-    an error knows, its class names; whoever makes one gives it by keyword.
+    ``run`` holds what was recorded before things went wrong (trace, output), or None. Each class
+    names what else its errors know. Whoever makes an error gives that by keyword.
     """
 
     run: Run | None = None

@@ -46,7 +46,7 @@ class CannotTravel(Exception):
 
 
 class Pickler(cloudpickle.Pickler):
-    """Carries what was defined in a cell, and in which cell. Tensors travel as torch has it."""
+    """Carries what was defined in a cell, and in which cell. It leaves tensors to torch."""
 
     def __init__(self) -> None:
         self.buffer = io.BytesIO()

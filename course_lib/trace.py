@@ -197,7 +197,7 @@ class Trace:
 
     @cached_property
     def messages(self) -> list[Message]:
-        """Each send with its recv: as torch has it, those of one channel stay in order."""
+        """Each send with its recv. As in torch, the messages of one channel stay in order."""
         waiting: dict[tuple, deque[Event]] = defaultdict(deque)
         for event in self.by_rank:
             if event.is_recv and event.peer is not None:

@@ -211,7 +211,8 @@ class Execution:
     ) -> None:
         self.program = program
         self.run_ahead = run_ahead
-        self._mode: Callable[[Rank], AbstractContextManager] = nullcontext  # of a rank's function
+        # what a rank's function runs in: nothing, or gpu/placement.py's Placement
+        self._mode: Callable[[Rank], AbstractContextManager] = nullcontext
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size

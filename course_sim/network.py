@@ -117,7 +117,7 @@ class Link:
 
 
 class Fabric:
-    """The links of one simulation, and the clock's hand on them."""
+    """The links of one simulation, and until when messages hold them."""
 
     def __init__(self, network: Network, world_size: int, seed: int) -> None:
         self.network = network

@@ -1,7 +1,7 @@
 """One simulated rank, and a call that it makes and may wait for.
 
-A Rank holds what other modules keep for it, and is passed to all of them; so they import this one,
-and what it needs of them it names for type checkers alone.
+A Rank holds what other modules keep for it, and is passed to all of them. So they import this
+module, and it imports them for type checkers alone.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ _SEND, _RECV = compat.BLOCKING_CALLS
 class Site(NamedTuple):
     """Where a call comes from: ``line`` is the user's own.
 
-    ``direct``: they call themselves, not through some library. ``blocking``: by ``dist.send`` or
-    ``dist.recv``, which wait before they return. ``carries``: the call carries an object.
-    ``within`` is as an Event's.
+    ``direct``: the user's code makes the call itself, and no library between. ``blocking``: it does
+    so by ``dist.send`` or ``dist.recv``, which wait before they return. ``carries``: the call
+    carries an object. ``within`` is as an Event's.
     """
 
     line: Line | None

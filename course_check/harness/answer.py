@@ -95,7 +95,7 @@ def _wrap(arg: Any) -> Any:
 def _call(function: Callable, args: tuple) -> Any:
     """Call the answer, or let an argument use it. A stub returns NOT_WRITTEN."""
     try:
-        if hasattr(args[0] if args else None, "use"):  # an argument of driven.py
+        if hasattr(args[0] if args else None, "use"):  # an argument that drives the answer
             return args[0].use(partial(_try_call, function))
         return _try_call(function, *args)
     except SystemExit as error:

@@ -21,10 +21,10 @@ from course_lib.trace import Event, Line
 def find_lost(
     matcher: CallMatcher, blocked: Mapping[int, Event], returned: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """rank → the ranks that it waits for in vain, for every rank that nobody can free any more.
+    """For every rank that nobody can free any more, the ranks that it waits for in vain.
 
-    ``blocked`` has the call that each blocked rank stands in, or the oldest one under way, for
-    which C++ may wait.
+    ``blocked`` has for each blocked rank the call that it stands in, or the oldest one under way,
+    for which C++ may wait.
     """
     stuck = {r: on for r, event in blocked.items() if (on := matcher.find_missing(event))}
     while stuck:

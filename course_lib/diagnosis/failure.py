@@ -21,10 +21,10 @@ from course_lib.pickling import LARGEST, TooLarge, pack, unpack, why
 from course_lib.trace import Event, Line
 from course_lib.user_code import line_at, stack_lines, user_lines
 
-# A failure is a rank's own, or it waited in vain, or the other end of a connection has gone. These
-# are the words of gloo, of torch's store and of NCCL's watchdog for the last two. One text can have
-# both: a monitored barrier and an aborted communicator quote what they met, and a connection that
-# "timed out" is one that was lost.
+# A failure is a rank's own, or the rank has waited in vain, or the other end of its connection has
+# gone. These are the words of gloo, of torch's store and of NCCL's watchdog for the last two. One
+# text can have both: a monitored barrier and an aborted communicator quote what they met, and a
+# connection that "timed out" is one that was lost.
 _TIMED_OUT = re.compile(
     r"timed out (waiting|after .* waiting for clients|in (monitoredBarrier|blocking wait))"
     r"|operation timed? ?out|application timeout caused|failed to pass monitoredBarrier"
@@ -38,7 +38,8 @@ _LOST_PEER = re.compile(
     r"|communicator was aborted(?!.*(timeout|timed out))",
     re.I | re.S,
 )
-# Exceptions that say such words of a group; in any other, the words are the reader's own.
+# How the names of exceptions begin that say such words of a group; in any other exception, the
+# words are the reader's own.
 _OF_GROUPS = ("RuntimeError", "Dist", "Rendezvous", "CheckpointException")
 _AT_ONCE = 1.0  # second: a timeout closes connections, and the other end may raise first
 
@@ -50,7 +51,7 @@ class LateRank:
     rank: int
     did: str = ""  # at that time: "stood at:", "waited in recv(src=1) at:", "had returned."
     lines: Sequence[Line] = ()  # where, outermost first
-    made_after: float | None = None  # it made the call so many seconds too late; None: never
+    made_after: float | None = None  # how many seconds later it made the call; None: never
 
 
 @dataclass

@@ -111,7 +111,7 @@ class History(NamedTuple):
 
 
 def _counts_text(made: Mapping[int, int]) -> str:
-    """``rank 1 has made 3 collective calls, ranks 0 and 2 made 2``."""
+    """``rank 1 made 3 collective calls, ranks 0 and 2 made 2``."""
     told: list[str] = []
     for count in sorted({*made.values()}, reverse=True):
         ranks = [rank for rank, own in made.items() if own == count]

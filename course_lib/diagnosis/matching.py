@@ -172,8 +172,8 @@ class CallMatcher:
         return () if arrived > k else (event.peer,)
 
     def find_late(self, event: Event, at: float) -> dict[int, Event | None]:
-        """The ranks that had not made the matching call when this one was given up; with the call
-        of those that made it later.
+        """The ranks that had not made the matching call when this one was given up, at the time
+        ``at``; with each the call that it made later, or None.
         """
         peers = () if event.peer is None else (event.peer,)
         others = self.groups.get(event.group, ()) if event.is_collective else peers

@@ -1,6 +1,6 @@
 """Mismatch: the error for calls that met, or were meant to meet, and do not fit together.
 
-``between``, ``of_splits`` and the functions behind "one call" are named after what they find, and
+``between``, ``of_splits`` and the functions under "one call" are named after what they find, and
 return the error for it. ``past`` is always how the ranks came to these calls.
 """
 

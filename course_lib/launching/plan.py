@@ -1,7 +1,7 @@
-"""What is asked of a world, checked before anything is started; and what its ranks find.
+"""What is asked of a world, checked before anything is started; and the *orders* of its ranks.
 
-The notebook writes both into a file that all ranks of a world read, their *orders*: the Plan before
-it has the ranks forked, the RankJob before it wakes them. So nobody waits for anybody's reading.
+Orders are a file that all ranks of a world read. The notebook writes the Plan into it before it has
+the ranks forked, and the RankJob before it wakes them. So it never waits until a rank has read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Plan:
     world_size: int
     backend: str
     init: bool  # whether its ranks form their process group before they are given a function
-    environ: dict[str, str]  # its ranks'
+    environ: dict[str, str]  # what its ranks have in theirs
     standby: float  # seconds for which its ranks wait for something to do; 0 if no world stands by
 
 

@@ -43,17 +43,17 @@ class RankProcess(RankState):
 
     @property
     def pid(self) -> int:
-        """0 until the fork server has told it."""
+        """The process's id; 0 until the fork server has told it."""
         return self.stack.pid
 
     def wake(self) -> None:
-        """Tell it that its RankJob is written down; what the byte is says nothing."""
+        """Tell it that its RankJob is written down; any byte does."""
         with suppress(OSError):  # it has died, as the fork server will say
             self.control.send(b"!")
 
     def listen(self) -> bool:
-        """Take the byte by which it says that there is news, and read its log; returns whether
-        there may be more bytes.
+        """Take the byte by which it says that there is news, and read its log. False if there will
+        be no more bytes, because it has died.
         """
         is_there = False
         with suppress(ConnectionResetError):  # it has died, and had not read our byte

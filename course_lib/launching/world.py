@@ -102,7 +102,8 @@ class World:
             self._react(until=0.0)  # has one of its ranks died, or the fork server?
         except CourseError:
             return False
-        young = time.perf_counter() - self._born < 0.9 * self.plan.standby  # its ranks count, too
+        # its ranks count these seconds as well, and leave when they are over
+        young = time.perf_counter() - self._born < 0.9 * self.plan.standby
         return young and not self._failures()
 
     # -- working ------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ rank of ``run`` has no name: it is gone when the last process that has it open i
 # Note [An issued record]
 The record of a call, "issued", has the fields of an Event from ``op`` on, in their order; it may
 leave out the last ones. Its ``line`` is the number of a "line" record. The recorder writes this
-tuple by position, in ``Recorder.issued``: to name the fields there would take as long as all else
-that is done for a call. Every reader names them, by ``CALL_FIELDS`` or ``place_of``. A new field of
-Event goes to its end; test_log.py says which field stands in another's place.
+tuple by position, in ``Recorder.write_call``: to name the fields there would take as long as all
+else that is done for a call. Every reader names them, by ``CALL_FIELDS`` or ``place_of``. A new
+field of Event goes to its end; test_log.py says which field stands in another's place.
 """
 
 from __future__ import annotations

@@ -87,16 +87,16 @@ class RankState:
         return ""
 
     def find_hazard(self) -> Hazard | None:
-        """The error for a rank that has ended well, if a Work of its was never waited for, or too
-        late.
+        """The error for a rank that has ended well, if it never waited for a Work, or waited only
+        after it had used the memory again.
         """
         for event in self.unwaited.values():
             return hazard.unwaited(event)
         return hazard.still_filled(*self.overlap) if self.overlap else None
 
     def find_awaited(self) -> dict[int, Event | None]:
-        """The ranks that had not made the call that this one gave up last; with the call of those
-        that made it later.
+        """The ranks for which this one waited in vain in the last call that it gave up; with each
+        the call that it made later, or None.
         """
         return self.matcher.find_late(self._gave_up, self.gave_up_at) if self._gave_up else {}
 

@@ -91,9 +91,9 @@ class Recorder(context.Context):
         self._threads: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._count = 0
         self._watched: list[Any] = []  # groups
-        # By id, each Work that nobody has waited for yet, with its call's number, whether that is
-        # asynchronous, and the ranks from which it may receive. They are kept alive so that Python
-        # meets the same object again.
+        # By id, each Work that nobody has waited for yet, with its call's number, whether the call
+        # is asynchronous, and the ranks from which it may receive. Works are kept alive so that
+        # torch hands out the same object, with the same id, again.
         self._live: dict[int, tuple[Any, int, bool, tuple[int, ...]]] = {}
         self._futures: dict[int, Any] = {}  # of asynchronous collectives that are not done
         # Calls of torch's own whose Work has no future, by the address that they write to: they
@@ -247,7 +247,7 @@ class Recorder(context.Context):
         before[thread] = line
 
     def write_refused(self, seq: int) -> None:
-        """torch has raised an exception before it became an operation."""
+        """torch has raised an exception before the call became an operation."""
         self._log.append("refused", seq)
 
     def write_completed(self, seq: int, source: int | None = None, waited: bool = True) -> None:
@@ -300,8 +300,8 @@ class Recorder(context.Context):
     # -- how calls end ----------------------------------------------------------------------
 
     def _write_done(self, seq: int, key: int | None, _future: Any) -> None:
-        """An asynchronous collective is done. Forget the Work ``key``, one of torch's own: nobody
-        may ever wait for it.
+        """An asynchronous collective is done. ``key`` is the id of its Work if that is one of
+        torch's own: forget it, because it may never be waited for.
         """
         if self._futures.pop(seq, None) is not None:
             self.write_completed(seq, waited=False)
@@ -309,20 +309,20 @@ class Recorder(context.Context):
             self._live.pop(key, None)
 
     def settle(self) -> None:
-        """Write down which calls are done. gloo's thread would do it, but only a moment after it
-        has let those go on who waited in C++.
+        """Write down which calls are done. gloo's thread would do it, but only a moment after those
+        that waited in C++ have gone on.
         """
         for seq, future in list(self._futures.items()):
             if future.done():
                 self._write_done(seq, None, future)
 
     def write_gave_up(self, seq: int) -> None:
-        """Somebody has waited for this call in vain: its time is over, or its peer is gone."""
+        """The rank has waited for this call in vain: its time is over, or its peer is gone."""
         self._log.append("gave_up", seq, self.now())
 
     def wait(self, method: Callable, work: Any, *args: Any, **kwargs: Any) -> Any:
-        """Called in place of a Work's ``wait()``. The log says first where it waits, in case that
-        this never ends.
+        """Called in place of a Work's ``wait()``. The log says where the rank waits before it does,
+        in case the wait never ends.
         """
         _, seq, is_async, ranks = self._live.get(id(work), (None, -1, False, ()))
         if is_async:  # the record of a synchronous call says where it waits
@@ -347,7 +347,8 @@ class Recorder(context.Context):
 
     def take_future(self, method: Callable, work: Any) -> Any:
         """Called in place of a Work's ``get_future()``. The caller has yet to wait for the future,
-        unless it is a hook in ``backward``, as those of DDP: that gives it to C++ to wait for.
+        unless it is a hook in ``backward``, as DDP's are: a hook hands the future to C++, which
+        waits.
         """
         future, entry = method(work), self._live.get(id(work))
         if entry is not None:
@@ -358,9 +359,9 @@ class Recorder(context.Context):
         return future
 
     def take_done_futures(self) -> None:
-        """Somebody has waited for a future, or asked one that is done. Nobody knows of which Work
-        it is, as ``then`` may have made it of another one. So all that are done now count as
-        waited for.
+        """Somebody has waited for a future, or asked one that is done. Nobody knows which Work it
+        belongs to, because ``then`` may have made it of another future. So all that are done now
+        count as waited for.
         """
         for seq, future in list(self._promised.items()):
             if _is_done(future):

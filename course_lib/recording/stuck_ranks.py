@@ -38,7 +38,9 @@ class DeadlockDetector:
         self._asked = False  # whether ranks have been asked for their stacks since then
 
     def look(self) -> CourseError | None:
-        """Read what the ranks have written down; returns the error if some are lost for long."""
+        """Read what the ranks have written down; returns the error if some have been lost, or calls
+        have not fitted, for DEADLOCK_SECONDS.
+        """
         now = time.perf_counter()
         if now < self.next_look:
             return None
@@ -63,7 +65,7 @@ class DeadlockDetector:
 
     def _ask_if_all_wait(self, lost: Collection[int]) -> bool:
         """Whether all lost ranks wait. Those that stand in no call of Python's are asked for their
-        stacks first, and the next look finds what they answer.
+        stacks at the first look, and the next look reads what they have answered.
         """
         silent = [rank for r in lost if not (rank := self._ranks[r]).blocked_in]
         if silent and not self._asked:

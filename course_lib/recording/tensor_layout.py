@@ -17,8 +17,8 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def sizes_of(reads: Any, writes: Any, in_order: bool) -> tuple[int, int, bool]:
-    """The bytes that a call reads and writes, and whether its tensors have no gaps. Of a call that
-    fills its outputs ``in_order`` only they count, and a transposed one does not do.
+    """The bytes that a call reads and writes, and whether its tensors have no gaps. If the call
+    fills its outputs ``in_order``, only the outputs count, and a transposed one has gaps.
     """
     bytes_in, bytes_out, dense = 0, 0, True
     try:

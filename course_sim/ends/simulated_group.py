@@ -7,7 +7,7 @@
                           Channel                                 one a group: exchange/groups.py
 
 It turns what c10d passes (lists of lists, options) into tensors that a rank gives and gets, and
-these into what an exchange takes. Whose exchange that is, it does not know: see far.py of grading.
+these into what an exchange takes. It does not know whose exchange that is: see far.py of grading.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class Meeting:
         self.complete = self.broken = False
         self.end: float | None = None  # when everybody is done; None until all have called
         self.joined = 0  # how many of them have been posted
-        self.eager: set[int] = set()  # who only waits until all have called
+        self.eager: set[int] = set()  # ranks that only wait until all have called
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -138,7 +138,9 @@ class Collectives:
         self._counts = [0] * len(members)
 
     def issue(self, rank: Rank, passed: Passed, group: str | None = None) -> Part:
-        """One rank makes its next call. ``group`` is whose call it is, where not this one's."""
+        """One rank makes its next call. ``group`` is the name that its Event carries, if that is
+        not this group's: one that makes a group is a call of the whole world.
+        """
         scheduler = rank.scheduler
         scheduler.check(rank)
         me, n = self.members[rank.number], len(self.ranks)

@@ -33,10 +33,10 @@ class Passed(NamedTuple):
     root: int = -1
     reduce_op: str | None = None
     async_op: bool = False
-    first: torch.Tensor | None = None  # to be written down, where that is not the first of them
+    first: torch.Tensor | None = None  # the one that its Event shows, if not the first of these
     # What only the rank's end can tell:
     given: Sequence[torch.Tensor] = ()  # what is in ``ins`` now
-    dense: bool = True  # whether all lies so
+    dense: bool = True  # whether the tensors lie as the call needs them: see _is_dense in works.py
     shared: str = ""  # what ``outs`` have in common: see overlap.py
     poisoned: int = 0  # how many of ``outs`` it will poison
 

@@ -87,14 +87,14 @@ class NcclScheduler(Scheduler):
             self.park(rank, call)
         assert record.completed is not None
         rank.gpu.lanes[record.op.group].deliver_before(call)
-        call.work = None  # which delivers itself
+        call.work = None  # the Work that is waited for delivers itself
         rank.not_before(record.completed)
         if record.op.op == "barrier" and not record.op.async_op:
             rank.gpu.current.synchronize()
         return None
 
     def poll(self, call: Any) -> None:
-        """Asking is enough for the values to be there, unlike on gloo."""
+        """A call that is over is delivered when somebody asks, unlike on gloo."""
         super().poll(call)
         over = call.record.completed is not None and call.record.completed <= self.now
         if over and call.work is not None:
@@ -203,7 +203,7 @@ class NcclGroups(Groups):
     mail = NcclMail
 
     def find_cause(self, call: Call) -> Call:
-        """What a rank waits for in the end: the call that its communicator is at."""
+        """What a rank waits for in the end: the call that is under way in its communicator."""
         lane = _lane_of(call)
         return lane.under_way[0] if lane and call not in lane.under_way else call
 

@@ -6,8 +6,8 @@
     lane      (one a group)  └▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  behind what computed its input
 
 The rank's clock is the host's. A Stream is one number: when it will have done all that it was
-given. That is always known, because a rank's thread goes on from a wait only once it is: threads
-wait for values, clocks do not. What may still be open is a Lane.
+given. That is always known: at a wait, a rank's thread goes on only once it is known how long the
+stream waits, and the host's clock stands still meanwhile. Only for a Lane may it still be open.
 """
 
 from __future__ import annotations

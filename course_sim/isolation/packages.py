@@ -161,7 +161,7 @@ def _put(place: Any, names: set[str], content: Any) -> None:
 
 
 class Loader(importlib.abc.Loader):
-    """A loader whose modules are executed in another way."""
+    """Another loader, except that ``run`` executes its modules."""
 
     def __init__(self, loader: Any, run: Callable[[ModuleType], None]) -> None:
         self._loader, self.exec_module = loader, run  # type: ignore

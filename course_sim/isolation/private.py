@@ -10,7 +10,7 @@
     time                            sleep spends, and the clocks show, virtual time; dates are real
     logging                         levels and handlers of its own: see log_settings.py
     sys.stdout, sys.stderr          written to the rank's own pages
-    processes, threads, CUDA        refused; signals and a keyboard, too
+    processes, threads, signals     refused; a keyboard, too, and CUDA, unless cuda=True asks for it
 
 Note [Replaced in the live kernel]. All of it is put in place when a simulation starts and taken
 back when it ends, in the process of the notebook itself, whose other threads go on meanwhile: the
@@ -101,7 +101,7 @@ class Privacy:
         self.packages.swap(leaving, following)
 
     def enter(self, rank: Rank) -> None:
-        """First thing in a rank's own thread."""
+        """Called first in a rank's own thread."""
         context.install(rank, thread_only=True)
         context.seed_rank(rank.number)
 

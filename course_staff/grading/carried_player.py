@@ -44,7 +44,7 @@ HIDDEN_FROM = 1 << 60  # seeds of hidden cases, and of no other
 
 @dataclass
 class CarriedPlayer(Player):
-    """Plays cases in processes elsewhere; ``check``'s own player does so in a simulator."""
+    """Plays cases in processes behind walls; ``check``'s own player does so in a simulator."""
 
     runner: Runner
     limits: Limits

@@ -73,8 +73,8 @@ def moodle(results: list[Marked]) -> list[dict[str, Any]]:
 
 
 def _by_student(results: list[Marked]) -> dict[Student, dict[str, Any]]:
-    """Of each student the points by lesson; of several submissions of one, the last counts. An
-    empty cell, of one that was not judged, changes nothing in the LMS."""
+    """Each student's points by lesson. Of several submissions of a lesson, the last counts. One
+    that was not judged is an empty cell, which changes nothing in the LMS."""
     found: dict[Student, dict[str, Any]] = {}
     for marked in sorted(results, key=lambda r: r.submitted.timestamp() if r.submitted else 0):
         if marked.student and marked.lesson:
@@ -93,7 +93,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def _harmless(cell: Any) -> str:
-    """A spreadsheet takes what begins so for a formula."""
+    """A cell's text, quoted if a spreadsheet would take it for a formula."""
     text = f"{cell:g}" if isinstance(cell, float) else str(cell)
     return "'" + text if text.startswith(tuple("=+-@\t\r")) else text
 

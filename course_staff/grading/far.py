@@ -156,7 +156,7 @@ class Groups:
 
     def __init__(self, ask: Asker, number: int, world: int, buffers: Buffers) -> None:
         self._ask, self.store = ask, compat.store()
-        self._rank = SimpleNamespace(number=number, buffers=buffers)
+        self._rank = SimpleNamespace(number=number, buffers=buffers, says_cuda=False)
         channel = Channel(ask, 0, list(range(world)))
         self.world = SimulatedGroup(self, self._rank, "0", channel)
 
@@ -172,7 +172,7 @@ class Groups:
 
 
 class Own:
-    """Stands for an argument that stays with the judge: to be called, and told apart by nothing."""
+    """Stands for an argument that stays with the judge: it can be called, and shows nothing."""
 
     ask: Asker
 

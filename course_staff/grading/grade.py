@@ -93,8 +93,9 @@ _BESIDE = re.compile(r"(^|/)(\.ipynb_checkpoints/|map$|backup/.+\.\d{4}-\d\d-\d\
 
 
 def named(paths: Sequence[str]) -> Iterator[tuple[str, Path]]:
-    """A name for each submission: its path below the folder that was named, and of a single file
-    its folder and itself. It is safe as a file's name, whatever a student has called theirs."""
+    """A name for each submission: its path below the folder that was named, or the folder and the
+    name of a file that was named alone. It is safe as a file's name, whatever students call theirs.
+    """
     taken: set[str] = set()
     for path in map(Path, paths):
         if not path.exists() or (path.is_dir() and path.is_symlink()):
@@ -192,8 +193,8 @@ def _graded(job: Grading, name: str, file: Path) -> tuple[Marked, bool]:
 
 
 def depends_on(submission: answers.Submission, rules: str) -> dict[str, str]:
-    """By exercise that is judged, what its record depends on: this answer and those before it,
-    which it may use; and all else."""
+    """By exercise that is judged, what its record depends on, in two words: a digest of this answer
+    and those before it, which it may use, and the ``rules``, which are a digest of all else."""
     texts: list[str] = []
     by = {}
     for name, found in submission.answers.items():
@@ -204,16 +205,16 @@ def depends_on(submission: answers.Submission, rules: str) -> dict[str, str]:
 
 
 def _is_stale(folder: Path, exercise: str, by: str, again: bool) -> bool:
-    """Whether an exercise has no record of these answers, or one that was made by other rules and
-    is to be made again."""
+    """Whether an exercise has no record of these answers. Or, if it may be judged ``again``, none
+    that was made by these rules. ``by`` is what depends_on says of it."""
     file = folder / "records" / f"{exercise}.json"
     made = json.loads(file.read_text()).get("by", "") if file.exists() else ""
     return made != by and (again or made.split()[:1] != by.split()[:1])
 
 
 def _submitted(times: dict[str, str], digest: str, student: Student | None, file: Path) -> datetime:
-    """When this was handed in. It is noted when it is first seen, and stays so, however often it is
-    graded and wherever the file is copied; what a roster says of it holds."""
+    """When this was handed in. That is noted in ``times`` when these answers are first seen, and
+    stays, however often they are graded and wherever the file is copied. A roster's word holds."""
     if student and student.submitted:
         times[digest] = student.submitted.isoformat()
     elif digest not in times:
@@ -228,7 +229,7 @@ def _run(
     wanted: list[str],
     by: dict[str, str],
 ) -> str:
-    """pytest --nbval on the grading notebook; what went wrong with that, if anything did."""
+    """Run pytest --nbval on the grading notebook; returns what went wrong with that, or ""."""
     for exercise in wanted:
         (folder / "records" / f"{exercise}.json").unlink(missing_ok=True)
     room = folder / "room"

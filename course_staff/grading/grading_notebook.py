@@ -116,7 +116,8 @@ def grade(name: str) -> None:
     """Stands for course_lib's ``check`` in the lesson's cell: judge one exercise and write its
     record down. Raises NotFullMarks or NotJudged."""
     record = _judged(name, _before(name, own=True), _before(name, own=False))
-    # Who kills a grading ends its ranks. What is said of the answer then is not to stay.
+    # If the grading has been killed, its ranks have ended with it, and what was found about the
+    # answer must not be kept: then nobody answers at the door, and this raises.
     call(os.environ[VARIABLE]).close()
     _write(name, record | {"by": _settings["by"][name]})
     print(f"{name}: {record['points']} of 100")

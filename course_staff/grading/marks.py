@@ -99,7 +99,8 @@ def mark(
     trouble: str = "",
     late: float = 0.0,
 ) -> Marked:
-    """The marks of one submission. What has no verdict is not judged, and the trouble says why."""
+    """The marks of one submission. An answer without a record is not judged, and ``trouble`` says
+    why."""
     if not submission.lesson:
         return Marked(name, "", [], problem=submission.problem)
     marks = []

@@ -1,7 +1,7 @@
-"""Makes of pytest and nbval, which run a grading notebook, a grader. No torch, nothing of ours.
+"""Turns pytest and nbval, which run a grading notebook, into a grader. No torch, nothing of ours.
 
-No line of a student's runs in that notebook, so nbval may judge its cells as it does. Added is that
-nothing passes by being skipped or expected to fail, that a kernel which is lost costs one exercise,
+No line of a student's runs in that notebook, so nbval may judge its cells as it does. This adds
+that nothing passes by being skipped or expected to fail, that a lost kernel costs one exercise,
 that JUnit names cells and exercises instead of numbers, that no other process can take a port from
 a kernel that starts, and that all of it ends with whoever started it.
 """
@@ -37,8 +37,8 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: Any) -> None:
-    """After a kernel that was lost a new one, with all that stands before this cell but checks: no
-    exercise costs another its marks."""
+    """Start a new kernel where one was lost, and run all cells before this one in it, except
+    checks: no exercise costs another its marks."""
     file, cells = item.parent, item.session.items
     if file.kernel is None or (file.kernel.is_alive() and not file.timed_out):
         return

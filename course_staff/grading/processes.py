@@ -31,13 +31,13 @@ from course_staff.grading.walls import UNDEFENDED, WITHOUT, Limits
 from course_staff.grading.wire import Ended, Malformed, Talk
 
 VARIABLE = "COURSE_GRADE_DOOR"  # where kernels find the fork server of their run
-# What of this process's environment a Python needs: a rank can read its first one.
+# What a Python needs of this process's environment. A rank can read all that it began with.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "VIRTUAL_ENV", WITHOUT)
-TICK = 0.1  # seconds after which who waits for a rank looks up
+TICK = 0.1  # seconds after which whoever waits for a rank looks at the time
 START = 20.0  # seconds in which a slot has to be ready, on a busy machine, too
 _CREDENTIALS = struct.Struct("3i")  # of a caller: process, user, group
-REAPED = 0.5  # seconds in which the fork server has noticed that one has ended
-HOME = 2.0  # seconds in which one that was told that all is over has to come back
+REAPED = 0.5  # seconds in which the fork server has noticed that a rank has ended
+HOME = 2.0  # seconds in which a rank has to come back once it was told that the play is over
 
 
 class RankServer(ExitStack):
@@ -223,7 +223,7 @@ class Runner:
         return self._slots[:world]
 
     def end_lost(self) -> list[str]:
-        """After a play: give up what does not come back; why, for each that was."""
+        """After a play: give up the slots that do not come back; returns why, for each of them."""
         gone = [slot.why for slot in self._slots if not slot.home()]
         self.ended += gone
         self._slots = [slot for slot in self._slots if not slot.why]

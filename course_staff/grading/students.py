@@ -22,7 +22,7 @@ from course_check.copies.folders import LessonError
 
 @dataclass(frozen=True)
 class Student:
-    """One row."""
+    """One row of a roster."""
 
     id: str
     submission: str = ""
@@ -35,7 +35,7 @@ class Student:
 
 
 def safe(text: str) -> str:
-    """As a part of a submission's name is written."""
+    """The text as a part of a submission's name: letters, digits and -_. stay, all else is "_"."""
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
 
 

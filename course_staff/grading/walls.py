@@ -122,9 +122,10 @@ def build(
     hidden: list[str],
     first: Callable[[set[str], Callable[[], object]], None] = lambda walls, seal: None,
 ) -> list[str]:
-    """Build what walls can be built; those that stand, in words. ``place`` is an empty folder.
-    Before the last one, which forbids processes, ``first`` may start some: of what stands by then,
-    and with the function that builds the last one in each of them."""
+    """Build the walls that can be built; returns the names of those that stand. ``place`` is an
+    empty folder. The last wall forbids processes, so ``first`` may start some before it is built.
+    ``first`` is called with the walls that stand by then, and with a function that builds the last
+    one, which each of those processes has to call."""
     walls, used = set(outer), _data()
     if "processes" in outer:
         walls |= _attempt(lambda: _own_files(place, hidden, limits.file_mb), "files")
