@@ -23,8 +23,7 @@ from course_exercises.gradients import passes
 
 NO_TOKENS, UNEVEN = "a rank without tokens", "batches of different lengths"
 WORDS: dict[str, str | None] = {
-    NO_TOKENS: "a rank has no tokens. It takes part in each call all the same, forward and "
-    "backward.",
+    NO_TOKENS: "a rank has no tokens. It takes part in each call all the same.",
     UNEVEN: "ranks have different numbers of tokens. Which line takes its own number for another "
     "rank's?",
 }
@@ -305,8 +304,7 @@ exercise(
         "places": "Each expert is named once, by its number from 0 on, in one list for each rank.",
         "room": "Each rank has room for E/n experts. Which of those with room is the emptiest?",
         "smallest-first": "The smallest loads go first, and the largest find no good place.",
-        "unsorted": "Each expert goes to the emptiest rank, in the order of their numbers. What "
-        "happens when a large load comes last?",
+        "unsorted": "Each expert goes to the emptiest rank, by number. And if a large one is last?",
         "heavy": "A rank has too much. Which expert is placed first, and which last?",
     },
     diagnoses={
@@ -386,8 +384,7 @@ exercise(
     budget=[calls_at_most(lambda play, out: (2 * (2 * play.case.length + 1), 0), calls=1)],
     hints=DRIVEN
     | {
-        "own-loss": "Each rank has the loss of its own tokens, or the mean of such losses. Every "
-        "rank may be out of balance where all together are not, and the other way round.",
+        "own-loss": "Each rank has the loss of its own tokens, or the mean of such losses.",
         "ranks-alike": "Means of ranks are averaged, as if ranks had equally many tokens.",
         "own-part": "One of f and P is that of this rank's own tokens.",
         "not-by-k": "f is a share of all choices: of k for each token.",

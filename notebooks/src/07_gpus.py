@@ -451,9 +451,7 @@ with expect(Hazard):
 #
 # The files in [course_tools/jobs](../../course_tools/jobs/train.sbatch) set what they need of this.
 #
-# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. The next cell shows what works in place of DETAIL.
-#
-# See a hang before the GPUs come: the last cell writes a script for CUDA and NCCL, and [`rehearse`](../../docs/rehearse.md) plays it on two modelled GPUs.
+# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. The last cell shows what works in place of DETAIL. Then it writes a script for CUDA and NCCL, which [`rehearse`](../../docs/rehearse.md) plays on two modelled GPUs: you see the hang before the GPUs come.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
@@ -510,7 +508,6 @@ def strays():
 with expect(Mismatch):
     run(strays, world_size=2)
 
-# %% id="07-6a4b3c"
 script = '''
 import os, torch, torch.distributed as dist
 torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
