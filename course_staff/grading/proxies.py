@@ -9,16 +9,17 @@ stands at. What is sent, to whom and how much is what arrives here. Which line i
 a buffer was touched before its wait, is the rank's word: a rank can lie about itself, not about
 messages.
 
-A request names one of the Proxy's ``do_…`` methods and gives its arguments. Their types are those
-of the method's signature, exactly, or the request is malformed.
+A request names a method in the Proxy's table ``ANSWERS`` and gives its arguments. Their types are
+those of the method's signature, exactly, or the request is malformed.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import torch
 
@@ -37,14 +38,7 @@ from course_sim.records import Site
 from course_sim.tensor_memory import contents
 from course_staff.grading.far import MOST_SECONDS, Own
 from course_staff.grading.processes import Slot
-from course_staff.grading.wire import (
-    Ended,
-    Malformed,
-    decode,
-    flat,
-    of_kind,
-    text_of,
-)
+from course_staff.grading.wire import Ended, Malformed, decode, flat, of_kind, text_of
 
 _HAZARDS = {"written_before_wait", "read_before_wait", "received_into", "written_into"}
 LONGEST_TEXT = 600  # of a request
@@ -53,6 +47,7 @@ MOST_KEPT = 256 << 20  # of one play's
 MOST_SPANS = 1_000
 LONGEST = 1e4  # seconds of one call; on larger clocks short times would be lost in rounding
 Reply = dict[str, Any]
+Table = dict[str, Callable[..., Any]]  # methods of Proxy, by the word that a rank says
 
 
 class Stage:
@@ -83,14 +78,11 @@ def keeps(arg: Any) -> bool:
 
 def packed(calls: list[tuple]) -> str:
     """The arguments of every call of one rank, with a stand-in for what stays here."""
-    return text_of(
-        Kept(
-            [
-                tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
-                for call, args in enumerate(calls)
-            ]
-        ).parcel
-    )
+    given = [
+        tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
+        for call, args in enumerate(calls)
+    ]
+    return text_of(Kept(given).parcel)
 
 
 class Proxy:
@@ -120,10 +112,10 @@ class Proxy:
             while True:
                 request = slot.talk.receive()
                 do = request.pop("do", None)
-                if do in ("done", "raised"):
+                if end := self.ENDS.get(str(do)):
                     slot.playing = False
                     slot.note_tried(request.pop("tried", []))
-                    return checked(self, f"end_{do}", request)
+                    return checked(self, end, request)
                 slot.talk.send(self._answer(do, request))
         except Malformed as error:
             slot.end(str(error))
@@ -134,7 +126,7 @@ class Proxy:
 
     def _answer(self, do: Any, request: dict[str, Any]) -> Reply:
         try:
-            return checked(self, f"do_{do}", request) or {}
+            return checked(self, self.ANSWERS.get(str(do)), request) or {}
         except Malformed:
             raise
         except Exception as error:
@@ -145,7 +137,7 @@ class Proxy:
     def end_done(self, seen: list) -> list[Seen]:
         if len(seen) != len(self._given):
             raise Malformed("another number of calls")
-        return [checked(self, "seen_in", *pair) for pair in zip(seen, self._given, strict=True)]
+        return [checked(self, Proxy.seen_in, *pair) for pair in zip(seen, self._given, strict=True)]
 
     def seen_in(self, given: tuple, returned: Any, args: list, notes: list) -> Seen:
         if any(type(note) is not str for note in notes):
@@ -168,6 +160,8 @@ class Proxy:
         error: Any = type(kind, (RuntimeError,), {})(text)
         error.__lines__ = [line for line in map(self._line, lines[:8]) if line]
         raise error
+
+    ENDS: ClassVar[Table] = {"done": end_done, "raised": end_raised}
 
     # -- messages, and calls of a whole group ------------------------------------------------------
 
@@ -268,6 +262,10 @@ class Proxy:
         self._channels.append(made)
         return {"group": len(self._channels) - 1}
 
+    ANSWERS: ClassVar[Table] = {"message": do_message, "collective": do_collective, "make": do_make}
+    ANSWERS |= {"wait": do_wait, "poll": do_poll, "accuse": do_accuse}
+    ANSWERS |= {"wait_until_all_called": do_wait_until_all_called}
+
     # -- time, spans, and what the judge keeps -----------------------------------------------------
 
     def do_clock(self) -> Reply:
@@ -290,6 +288,8 @@ class Proxy:
         if not keeps(mine):
             raise Malformed("nothing that stays with the judge")
         mine()
+
+    ANSWERS |= {"clock": do_clock, "spend": do_spend, "span": do_span, "call": do_call}
 
     # -- what a request names --------------------------------------------------------------------
 
@@ -359,9 +359,9 @@ def _index(number: Any, among: Any) -> int:
 _signature = cache(partial(inspect.signature, eval_str=True))
 
 
-def checked(of: Any, name: str, request: Any, *more: Any) -> Any:
-    """Call a method with what a rank has sent; Malformed where its signature is another one."""
-    method: Any = getattr(type(of), name, None)
+def checked(of: Proxy, method: Any, request: Any, *more: Any) -> Any:
+    """Call a method with what a rank has sent; Malformed where its signature is another one, or
+    where there is no such method (None)."""
     try:
         given = _signature(method).bind(of, *more, **request)
     except TypeError:

@@ -95,6 +95,9 @@ def _find_problem(options: argparse.Namespace) -> str:
 
 
 def _find_module(name: str) -> bool:
+    """Whether Python finds the module. As under its own ``-m``, ``sys.path`` begins with the
+    working directory from now on.
+    """
     sys.path[0] = os.getcwd()
     try:
         return importlib.util.find_spec(name) is not None
@@ -103,7 +106,7 @@ def _find_module(name: str) -> bool:
 
 
 def _prepare(options: argparse.Namespace) -> None:
-    """Let the process look as Python makes it look for a script."""
+    """Set ``sys.argv`` and ``sys.path`` as Python does, and let the script's code be the user's."""
     sys.argv = list(options.words)
     user_code.shown = 3
     if not options.is_module:
@@ -137,14 +140,15 @@ def _save_trace(options: argparse.Namespace, run: Run | None) -> None:
 
 
 def _say(options: argparse.Namespace, kind: str, text: str, error: Any = None) -> None:
+    """Say on stderr how it ended: ``kind`` is the class of the error, or "Right" or "Alone"."""
     if options.json:
-        print(json.dumps({"kind": kind, "text": text, **_place(error)}), file=sys.stderr)
+        print(json.dumps({"kind": kind, "text": text, **_name_ranks(error)}), file=sys.stderr)
     else:
         print(f"\ncourse_lib.rehearse: {kind}: {text}", file=sys.stderr)
 
 
-def _place(error: Any) -> dict[str, Any]:
-    """Which ranks an error names, and their lines."""
+def _name_ranks(error: Any) -> dict[str, Any]:
+    """The ranks that an error names, and their lines where it knows them."""
     if isinstance(error, Blocked):
         return {"ranks": [w.rank for w in error.waits], "lines": [w.line for w in error.waits]}
     if isinstance(error, Mismatch):
