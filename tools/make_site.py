@@ -38,6 +38,7 @@ PAGES = {  # what a link to a file of the repository leads to
     "notebooks/README.md": "glossary.md",
     "docs/errors.md": "errors.md",
     "docs/gradients.md": "gradients.md",
+    "docs/rehearse.md": "rehearse.md",
     "course_staff/grading/README.md": "instructors.md",
     "course_sim/README.md": "simulator.md",
 }
@@ -145,6 +146,7 @@ def write_source(source: Path) -> None:
         "glossary": "# Glossary\n" + after("## Words", read("notebooks/README.md")),
         "errors": read("docs/errors.md").replace("../notebooks/", "lessons/"),
         "gradients": read("docs/gradients.md").replace("../notebooks/", "lessons/"),
+        "rehearse": read("docs/rehearse.md"),
         "instructors": read("course_staff/grading/README.md"),
         "simulator": read("course_sim/README.md"),
     }
