@@ -65,6 +65,11 @@ def reduce_tensors(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     return total.clone() if len(tensors) == 1 else total
 
 
+def refuse_dtype(op: str, tensor: torch.Tensor, backend: str) -> None:
+    if str(tensor.dtype).removeprefix("torch.") not in _DTYPES:
+        raise RuntimeError(f"{backend} has no {op} of {tensor.dtype}: convert the tensor first")
+
+
 def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
     """Raise where the backend raises: for a dtype, a reduce op, or tensors that differ on one rank.
     Some calls take blocks of uneven lengths on some backends.
@@ -72,10 +77,9 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
     op, reduce_op = passed.op, passed.reduce_op
     ins, outs = passed.ins, passed.outs
     for tensor in (ins or outs)[:1]:
-        known = str(tensor.dtype).removeprefix("torch.") in _DTYPES
         as_complex = reduce_op in _OF_COMPLEX or op == "broadcast"
-        if not known and not (tensor.is_complex() and as_complex):
-            raise RuntimeError(f"{backend} has no {op} of {tensor.dtype}: convert the tensor first")
+        if not (tensor.is_complex() and as_complex):
+            refuse_dtype(op, tensor, backend)
         if reduce_op is not None:
             _refuse_reducing(reduce_op, tensor, backend)
     if op.startswith(("all_gather", "gather")):

@@ -8,40 +8,47 @@ is refused in a line that names it.
 from __future__ import annotations
 
 import functools
-import os
+import itertools
 import time
 import types
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint as checkpoint
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import _random as dtensor_random
+from torch.distributed.tensor.parallel import loss
 from torch.utils.data import DataLoader
 
 from course_sim.gpu.placement import keeps_on
-from course_sim.gpu.tensor_place import find_place, name_place
+from course_sim.gpu.tensor_place import find_gpus, find_place, name_place
 from course_sim.isolation import compat
 from course_sim.isolation.private import Place, for_ranks
 from course_sim.rank import Rank, current
 
-MEMORY = 80 << 30  # bytes of a modelled GPU
-_CAPABILITY = (9, 0)  # an H100's
-_NAME = "modelled GPU"
 _BEGAN = time.time()
 _EAGER = "torch.compile is played eagerly here: the same values, not the same kernels\n"
+MEMORY = 80 << 30  # bytes of a modelled GPU
+_GPU = types.SimpleNamespace(
+    name="modelled GPU", total_memory=MEMORY, multi_processor_count=132, major=9, minor=0
+)
 
 
 def _answer(answer: Any) -> Callable[..., Any]:
     return lambda rank, /, *_, **__: answer
 
 
-def _count_gpus(rank: Rank, /) -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+def _changes(change: Callable[..., Any]) -> Callable[[Any], Any]:
+    """A function that is ``change(original, rank, …)`` in ranks."""
+    return lambda original: for_ranks(functools.partial(change, original))(original)
 
 
 def _tell_date(rank: Rank, /) -> float:
@@ -63,17 +70,6 @@ def _be_on(rank: Rank, /, device: Any) -> Iterator[None]:
         yield
     finally:
         rank.gpu.index = before
-
-
-def _current_gpu(rank: Rank, /) -> int:
-    return rank.gpu.index
-
-
-def _describe(rank: Rank, /, device: Any = None) -> Any:
-    major, minor = _CAPABILITY
-    return types.SimpleNamespace(
-        name=_NAME, total_memory=MEMORY, multi_processor_count=132, major=major, minor=minor
-    )
 
 
 def _seed_gpu(rank: Rank, /, seed: int) -> None:
@@ -112,157 +108,171 @@ def _compile(rank: Rank, /, model: Any = None, **how: Any) -> Any:
     return model
 
 
-def _replace_compile_of_module(rank: Rank, /, model: Any, *_: Any, **__: Any) -> None:
-    _compile(rank, model)
-
-
-def _replace_init(change: Callable[[list, dict], None]) -> Callable[[Any], Any]:
-    """An ``__init__`` whose arguments are changed in ranks."""
-
-    def replace(original: Any) -> Any:
-        def init(_: Rank, /, *args: Any, **kwargs: Any) -> None:
-            given = list(args)
-            change(given, kwargs)
-            original(*given, **kwargs)
-
-        return for_ranks(init)(original)
-
-    return replace
-
-
-def _play_loader_here(_: list, kwargs: dict) -> None:
+@_changes
+def _init_loader(original: Any, _: Rank, loader: Any, *args: Any, **kwargs: Any) -> None:
     """A loader's workers are played in the rank: a simulated rank starts no processes."""
-    kwargs["num_workers"] = 0
-    for name in ("pin_memory", "prefetch_factor", "persistent_workers", "multiprocessing_context"):
+    forks = not kwargs.pop("multiprocessing_context", None)
+    loader.plays_forks = bool(kwargs.pop("num_workers", 0)) and forks
+    for name in ("prefetch_factor", "persistent_workers"):
         kwargs.pop(name, None)
+    original(loader, *args, **kwargs)
 
 
-def _cast_on_cpu(args: list, kwargs: dict) -> None:
+@_changes
+def _get_iterator(original: Any, rank: Rank, loader: Any) -> Any:
+    """A loader's iterator, whose data are fetched as a forked worker would."""
+    iterator = original(loader)
+    fetch = iterator._dataset_fetcher.fetch
+
+    def fetch_as_worker(*args: Any) -> Any:
+        rank.gpu.in_worker = loader.plays_forks
+        try:
+            return fetch(*args)
+        finally:
+            rank.gpu.in_worker = False
+
+    iterator._dataset_fetcher.fetch = fetch_as_worker
+    return iterator
+
+
+def _work_at_once(_: Rank, pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Future:
+    """What a thread of a pool would do, as in reading data: a simulated rank starts no threads."""
+    done: Future = Future()
+    try:
+        done.set_result(function(*args, **kwargs))
+    except Exception as error:
+        done.set_exception(error)
+    return done
+
+
+@_changes
+def _cast_on_cpu(
+    original: Any, _: Rank, it: Any, device_type: str, *args: Any, **kwargs: Any
+) -> None:
     """autocast: of the CPU, which is where values are computed."""
-    if len(args) > 1:
-        args[1] = "cpu"
-    else:
-        kwargs["device_type"] = "cpu"
+    original(it, "cpu", *args, **kwargs)
 
 
-def _replace_load(original: Any) -> Any:
+@_changes
+def _load(original: Any, rank: Rank, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
     """``torch.load``: what was saved on a GPU comes back there, if ``map_location`` is silent."""
 
-    def load(rank: Rank, /, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
-        if callable(map_location):
-            return original(*args, map_location=map_location, **kwargs)
+    def put(storage: Any, saved_on: str) -> Any:
+        to = map_location.get(saved_on) if isinstance(map_location, dict) else map_location
+        storage.place = find_place(to or saved_on, rank)
+        return storage
 
-        def put(storage: Any, saved_on: str) -> Any:
-            to = map_location.get(saved_on) if isinstance(map_location, dict) else map_location
-            storage.place = find_place(to or saved_on, rank)
-            return storage
-
-        return original(*args, map_location=put, **kwargs)
-
-    return for_ranks(load)(original)
+    there = map_location if callable(map_location) else put
+    return original(*args, map_location=there, **kwargs)
 
 
-def _replace_tag(original: Any) -> Any:
+@_changes
+def _tag(original: Any, _: Rank, storage: Any) -> str:
     """What torch.save notes of where a tensor was."""
-
-    def tag(rank: Rank, /, storage: Any) -> str:
-        place = getattr(storage, "place", None)
-        return original(storage) if place is None else str(name_place(place))
-
-    return for_ranks(tag)(original)
+    place = getattr(storage, "place", None)
+    return original(storage) if place is None else str(name_place(place))
 
 
 def _replace_generator(original: Any) -> Any:
-    """torch.Generator, which may be one of a GPU."""
+    """torch.Generator, which may be one of a GPU. It stays a class, for all who name it as one."""
 
-    class Generator(original):
+    class Kind(type(original)):  # type: ignore[misc]
+        def __instancecheck__(cls, it: Any) -> bool:
+            return isinstance(it, original)
+
+    class Generator(original, metaclass=Kind):
+        device = torch.device("cpu")
+
         def __new__(cls, device: Any = "cpu") -> Any:
+            if current() is None:
+                return original(device)
             made = original.__new__(cls)
             made.device = torch.device(device)
             return made
 
-        device = torch.device("cpu")
-
-    return for_ranks(lambda rank, device="cpu": Generator(device))(original)
+    return Generator
 
 
-def _replace_wrapper(original: Any) -> Any:
+@_changes
+def _wrap(original: Any, _: Rank, *args: Any, device: Any = None, **kwargs: Any) -> Any:
     """A tensor that wraps others, as one that a collective will fill: it is where these are."""
-
-    def make(_: Rank, /, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-        real = "cpu" if device is not None and torch.device(device).type == "cuda" else device
-        return original(*args, device=real, **kwargs)
-
-    return for_ranks(make)(original)
+    real = "cpu" if device is not None and torch.device(device).type == "cuda" else device
+    return original(*args, device=real, **kwargs)
 
 
 def _compare_without_devices(fns: dict[str, Callable]) -> dict[str, Callable]:
     """What activation checkpointing compares of a tensor and the one computed anew. The first is
     looked at before anybody can have marked it.
     """
-
-    def describe(x: torch.Tensor) -> dict[str, Any]:
-        said = fns["default"](x)
-        return said if current() is None else said | {"device": ""}
-
-    return {**fns, "default": describe}
+    default = fns["default"]
+    return {**fns, "default": lambda x: default(x) | ({"device": ""} if current() else {})}
 
 
-def _own_default_backend(rank: Rank, /, device: Any) -> str:
-    return "gloo" if torch.device(device).type == "cpu" else "nccl"
+def _put_fake_on_host(rank: Rank, /, *args: Any) -> torch.device:
+    """torch.export traces a model with fake tensors; those of a GPU need a driver."""
+    device: torch.device = args[-1]  # behind a tensor, if one is asked
+    return torch.device("cpu") if device.type == "cuda" else device
 
 
-_Rows = list[tuple[Any, str, Callable[..., Any]]]
-_ANSWERS: _Rows = [
-    (time, "time", _tell_date),
-    (time, "time_ns", lambda rank: int(_tell_date(rank) * 1e9)),
-    (torch.cuda, "is_available is_bf16_supported", _answer(True)),
-    (torch.cuda, "is_initialized", lambda rank: rank.gpu.in_use),
-    (torch.cuda, "is_current_stream_capturing is_tf32_supported", _answer(False)),
-    (torch.cuda, "_lazy_init init empty_cache ipc_collect reset_peak_memory_stats", _answer(None)),
-    (torch.cuda, "manual_seed manual_seed_all", _seed_gpu),
-    (torch.cuda, "initial_seed", lambda rank: rank.gpu.random[0]),
-    (torch.cuda, "reset_max_memory_allocated reset_accumulated_memory_stats", _answer(None)),
-    (torch.cuda, "set_per_process_memory_fraction", _answer(None)),
-    (torch.cuda, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
-    (torch.cuda, "max_memory_reserved utilization", _answer(0)),
-    (torch.cuda, "mem_get_info", _answer((MEMORY, MEMORY))),
-    (torch.cuda, "memory_stats", _answer({})),
-    (torch.cuda, "memory_summary", _answer("")),
-    (torch.cuda, "device_count", _count_gpus),
-    (torch.cuda, "current_device", _current_gpu),
-    (torch.cuda, "set_device", _choose_gpu),
-    (torch.cuda, "device", _be_on),
-    (torch.cuda, "get_device_name", _answer(_NAME)),
-    (torch.cuda, "get_device_capability", _answer(_CAPABILITY)),
-    (torch.cuda, "get_device_properties", _describe),
-    (torch.cuda, "get_arch_list", _answer(["sm_90"])),
-    (torch.cuda, "get_rng_state", _get_generator_state),
-    (torch.cuda, "set_rng_state", _set_generator_state),
-    (torch.accelerator, "is_available", _answer(True)),
-    (torch.accelerator, "device_count", _count_gpus),
-    (torch.accelerator, "current_accelerator", _answer(torch.device("cuda"))),
-    (torch.accelerator, "current_device_index current_device_idx", _current_gpu),
-    (torch.accelerator, "set_device_index set_device_idx", _choose_gpu),
-    (torch.accelerator, "current_stream", lambda rank, device=None: rank.gpu.current),
-    (torch.accelerator, "memory_allocated max_memory_allocated memory_reserved", _answer(0)),
-    (torch.accelerator, "empty_cache reset_peak_memory_stats", _answer(None)),
-    (dtensor_random.OffsetBasedRNGTracker, "_distribute_region", _draw_by_place),
-    (fsdp_collectives, "record_grad_output_stream", _answer(None)),
-    (torch._C, "_get_accelerator", _answer(torch.device("cuda"))),
-    (torch, "compile", _compile),
-    (torch.nn.Module, "compile", _replace_compile_of_module),
-    (dist, "get_default_backend_for_device", _own_default_backend),
-    (dist.distributed_c10d, "get_default_backend_for_device", _own_default_backend),
+_CUDA, _BOTH = (torch.cuda,), (torch.cuda, torch.accelerator)
+_NOTHING = (
+    "_lazy_init init empty_cache ipc_collect reset_peak_memory_stats reset_max_memory_allocated "
+    "reset_accumulated_memory_stats set_per_process_memory_fraction"
+)
+_CURRENT = "current_device current_device_index current_device_idx"
+_MEMORY = "memory_allocated max_memory_allocated memory_reserved max_memory_reserved utilization"
+# Owners, names and what a rank answers.
+_ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
+    ((time,), "time", _tell_date),
+    ((time,), "time_ns", lambda rank: int(_tell_date(rank) * 1e9)),
+    (_BOTH, "is_available is_bf16_supported", _answer(True)),
+    (_BOTH, _NOTHING, _answer(None)),
+    (_BOTH, _MEMORY, _answer(0)),
+    (_BOTH, "device_count", lambda rank: len(find_gpus(rank))),
+    (_BOTH, _CURRENT, lambda rank: rank.gpu.index),
+    (_BOTH, "set_device set_device_index set_device_idx", _choose_gpu),
+    (_BOTH, "current_stream", lambda rank, device=None: rank.gpu.current),
+    (_CUDA, "is_initialized", lambda rank: bool(rank.gpu.used)),
+    (_CUDA, "is_current_stream_capturing is_tf32_supported", _answer(False)),
+    (_CUDA, "manual_seed manual_seed_all", _seed_gpu),
+    (_CUDA, "initial_seed", lambda rank: rank.gpu.random[0]),
+    (_CUDA, "mem_get_info", _answer((MEMORY, MEMORY))),
+    (_CUDA, "memory_stats", lambda rank, device=None: Counter()),  # 0, whatever is asked
+    (_CUDA, "memory_summary", _answer("")),
+    (_CUDA, "device", _be_on),
+    (_CUDA, "get_device_name", _answer(_GPU.name)),
+    (_CUDA, "get_device_capability", _answer((_GPU.major, _GPU.minor))),
+    (_CUDA, "get_device_properties", _answer(_GPU)),
+    (_CUDA, "get_arch_list", _answer(["sm_90"])),
+    (_CUDA, "get_rng_state", _get_generator_state),
+    (_CUDA, "set_rng_state", _set_generator_state),
+    ((torch.accelerator,), "current_accelerator", _answer(torch.device("cuda"))),
+    ((torch._C,), "_get_accelerator", _answer(torch.device("cuda"))),
+    ((dtensor_random.OffsetBasedRNGTracker,), "_distribute_region", _draw_by_place),
+    ((fsdp_collectives,), "record_grad_output_stream", _answer(None)),
+    ((FakeTensor,), "_normalize_fake_device", _put_fake_on_host),
+    ((torch,), "set_default_device", lambda rank, device: setattr(rank.gpu, "default", device)),
+    ((torch,), "get_default_device", lambda rank: torch.empty(0).device),
+    ((torch, torch.nn.Module), "compile", _compile),
+    (
+        (dist, dist.distributed_c10d),
+        "get_default_backend_for_device",
+        lambda rank, device: "gloo" if torch.device(device).type == "cpu" else "nccl",
+    ),
+    ((loss,), "_disable_custom_loss_ops", _answer(None)),  # other ranks are inside still
+    ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]
 # What stays what it is, with other arguments, or with the rank's mode on.
 _CHANGED: list[Place] = [
-    (DataLoader, "__init__", _replace_init(_play_loader_here)),
-    (torch.autocast, "__init__", _replace_init(_cast_on_cpu)),
-    (torch, "load", _replace_load),
+    (DataLoader, "__init__", _init_loader),
+    (DataLoader, "_get_iterator", _get_iterator),
+    (DTensor, "from_local", keeps_on),
+    (DTensor._op_dispatcher, "_custom_op_handlers", dict),  # loss_parallel adds to it
+    (torch.autocast, "__init__", _cast_on_cpu),
+    (torch, "load", _load),
     (torch, "Generator", _replace_generator),
-    (torch.serialization, "location_tag", _replace_tag),
-    (torch.Tensor, "_make_wrapper_subclass", _replace_wrapper),
+    (torch.serialization, "location_tag", _tag),
+    (torch.Tensor, "_make_wrapper_subclass", _wrap),
     (torch.Tensor, "record_stream", for_ranks(_answer(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
     (torch.autograd, "_engine_run_backward", keeps_on),
@@ -276,8 +286,8 @@ def places() -> list[Place]:
     """What of torch is replaced in ranks that say "cuda"; these go after those of streams.py."""
     answers = [
         (owner, name, for_ranks(answer))
-        for owner, names, answer in _ANSWERS
-        for name in names.split()
+        for owners, names, answer in _ANSWERS
+        for owner, name in itertools.product(owners, names.split())
         if hasattr(owner, name)  # in this torch
     ]
     return [*answers, *_CHANGED]

@@ -13,7 +13,8 @@ receiving from anybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -25,7 +26,7 @@ from course_lib.diagnosis import deadlock, lines, mismatch
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.trace import Event
 from course_sim.ends.simulated_group import SimulatedGroup
-from course_sim.exchange.combine import Tensors
+from course_sim.exchange.combine import Tensors, refuse_dtype
 from course_sim.exchange.groups import Groups
 from course_sim.exchange.mail import Key, Mail, Message, Send
 from course_sim.gpu.streams import Gpu, Lane
@@ -52,14 +53,19 @@ class NcclScheduler(Scheduler):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.owners: dict[tuple[int, int | None], int] = {}  # by machine and GPU: who uses it
+        self.owners: dict[tuple[int, int], int] = {}  # by machine and GPU: who uses it
+        self.on_host: set[str] = set()  # groups of gloo
         for rank in self.ranks:
             rank.gpu = Gpu(rank)
             rank.has_gpu = True
 
+    def is_hosts(self, op: Event) -> bool:
+        """Whether a call is one between hosts, which no GPU knows of."""
+        return op.op in MAKE_GROUPS or op.group in self.on_host
+
     def post(self, call: Call) -> None:
         op, gpu = call.record.op, call.rank.gpu
-        if op.op in MAKE_GROUPS:
+        if self.is_hosts(op):
             super().post(call)
         elif op.group in gpu.batches:
             gpu.batches[op.group].append(call)
@@ -69,7 +75,7 @@ class NcclScheduler(Scheduler):
     def set_end(self, call: Call, at: float, at_once: bool = False) -> None:
         """The thread goes on now that the end is known; its clock has never stood."""
         rank, op = call.rank, call.record.op
-        if op.op in MAKE_GROUPS:
+        if self.is_hosts(op):
             return super().set_end(call, at)
         call.record.completed = at
         if rank.waits is call:
@@ -80,7 +86,7 @@ class NcclScheduler(Scheduler):
         rank, record = call.rank, call.record
         if timeout:
             self.wait_at_most(call, timeout)
-        if record.op.op in MAKE_GROUPS:
+        if self.is_hosts(record.op):
             return super().wait_for(call)
         self.check(rank)
         if record.completed is None:
@@ -102,14 +108,18 @@ class NcclScheduler(Scheduler):
 
 
 class NcclMail(Mail):
+    agenda: NcclScheduler
+
     def _describe(self, *call: Any) -> tuple[Event, Key]:
-        op, (to, other, _) = super()._describe(*call)
+        op, (to, other, tag) = super()._describe(*call)
+        if op.group in self.agenda.on_host:
+            return op, (to, other, tag)
         if other < 0:
             self.agenda.fail(mismatch.no_source(op))
         return op, (to, other, 0)
 
     def find_misfit(self, send: Event, recv: Event) -> CourseError | None:
-        if send.tag != recv.tag:
+        if send.tag != recv.tag and send.group not in self.agenda.on_host:
             return mismatch.pair(send, recv, "tag on NCCL", send.tag, recv.tag)
         return super().find_misfit(send, recv)
 
@@ -127,6 +137,21 @@ class NcclMail(Mail):
 class NcclGroup(SimulatedGroup):
     backend = "nccl"
     supports_coalescing = True
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        both = [torch.device("cpu")] if self._rank.gpu.gloo_too else []
+        return both + super()._device_types
+
+    def new_group(self, ranks: Sequence[int], *, backend: Any, **how: Any) -> Any:
+        """One of gloo may lie beside those of NCCL, for what is on the hosts."""
+        if not (self._rank.says_cuda and str(backend) == "gloo"):
+            return super().new_group(ranks, backend=backend, **how)
+        made = super().new_group(ranks, backend=None, **how)
+        if made is None:
+            return None
+        self._rank.scheduler.on_host.add(made._channel.name)
+        return HostGroup(self._groups, self._rank, how["group_name"], made._channel)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         raise ValueError("NCCL has no monitored_barrier: call barrier(), or use a group of gloo")
@@ -146,12 +171,15 @@ class NcclGroup(SimulatedGroup):
         return super().blocks(*(x.view(-1) if x.shape[0] % self._size else x for x in tensors))
 
     def _send(self, tensor: torch.Tensor, *more: Any) -> Any:
+        refuse_dtype("send", tensor, self.backend)
         return self._make_in_order([tensor], super()._send, tensor, *more)
 
     def _recv(self, tensor: torch.Tensor, *more: Any) -> Any:
         return self._make_in_order([tensor], super()._recv, tensor, *more)
 
     def _issue(self, op: str, ins: Tensors, outs: Tensors, *opts: Any, **more: Any) -> Any:
+        if not all(map(_is_dense, [*ins, *outs])):
+            raise ValueError("Tensors must be contiguous")
         return self._make_in_order([*ins, *outs], super()._issue, op, ins, outs, *opts, **more)
 
     def _make_in_order(self, tensors: Tensors, make: Callable, *args: Any, **more: Any) -> Any:
@@ -166,18 +194,30 @@ class NcclGroup(SimulatedGroup):
 
     def _refuse_places(self, tensors: Tensors) -> None:
         """Raise if a tensor is not on a GPU, or on one that another rank of this machine uses."""
-        for place in {place_of(tensor) for tensor in tensors} - {None}:
-            if place == HOST:
+        rank, gpu = self._rank, self._rank.gpu
+        only = next(iter(gpu.used)) if len(gpu.used) == 1 else None  # where C++ makes its own
+        for found in {place_of(tensor) for tensor in tensors}:
+            if found == HOST and not gpu.gloo_too:
                 raise RuntimeError("No backend type associated with device type cpu")
-            rank, here = self._rank, torch.cuda.device_count()
-            machine = rank.number // here
-            owner = rank.scheduler.owners.setdefault((machine, place), rank.number)
+            place = only if found is None else found
+            if place in (None, HOST):
+                continue
+            machine = rank.number // int(os.environ["LOCAL_WORLD_SIZE"])
+            owner = rank.scheduler.owners.setdefault((machine, gpu.visible[place]), rank.number)
             if owner != rank.number:
                 raise dist.DistBackendError(
                     f"NCCL error, invalid usage: Duplicate GPU detected: rank {rank.number} and "
                     f"rank {owner} both on CUDA device {place}. Call "
                     'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first.'
                 )
+
+
+class HostGroup(SimulatedGroup):
+    """A group of gloo in a job on GPUs."""
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
 
 
 class Batch(torch.distributed.Work):
@@ -201,6 +241,12 @@ class Batch(torch.distributed.Work):
 
 class NcclGroups(Groups):
     mail = NcclMail
+    scheduler: NcclScheduler
+
+    def form_again(self, rank: Rank, backend: str) -> Any:
+        """A script that names no backend, or both, has gloo for tensors of the host."""
+        rank.gpu.gloo_too = rank.says_cuda and ("gloo" in backend or backend == "undefined")
+        return super().form_again(rank, backend)
 
     def find_cause(self, call: Call) -> Call:
         """What a rank waits for in the end: the call that is under way in its communicator."""
@@ -215,7 +261,8 @@ class NcclGroups(Groups):
         what the other's need to start, and then both wait for ever.
         """
         ranks, members = self.scheduler.ranks, self.names
-        for one, other in combinations(members, 2):
+        of_nccl = [name for name in members if name not in self.scheduler.on_host]
+        for one, other in combinations(of_nccl, 2):
             both = set(members[one]).intersection(members[other])
             kernels = [_kernels(ranks[r], (one, other)) for r in self.scheduler.played if r in both]
             for row in kernels[1:]:
@@ -244,6 +291,12 @@ class NcclGroups(Groups):
                     + (_TOGETHER if messages else _SAME_ORDER)
                 )
         return ""
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(tensor.dim(), torch.contiguous_format)
+    return tensor.is_contiguous() or tensor.is_contiguous(memory_format=form)
 
 
 def _kernels(rank: Rank, groups: tuple[str, str]) -> list[Event]:

@@ -21,17 +21,10 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from course_sim.gpu.stand_ins import ONLY_ON_GPUS, attend
-from course_sim.gpu.tensor_place import (
-    CPU,
-    HOST,
-    find_place,
-    mark,
-    name_place,
-    place_of,
-    storage_of,
-)
+from course_sim.gpu.tensor_place import HOST, find_place, mark, name_place, place_of, storage_of
 from course_sim.isolation import compat
 from course_sim.rank import Rank, current
 
@@ -43,7 +36,7 @@ _OPERATORS = {
     "__isub__ __imul__ __radd__ __rmul__ cat stack where lerp lerp_ addcmul addcdiv layer_norm",
     "batch_norm cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss binary_cross_entropy",
     "binary_cross_entropy_with_logits kl_div scaled_dot_product_attention eq ne lt gt __eq__",
-    "gather index_select masked_fill",
+    "gather index_select masked_fill _foreach_lerp_ _foreach_addcmul_ _foreach_addcdiv_",
 }
 _REFUSE_MIXED = {name for names in _OPERATORS for name in names.split()}
 
@@ -77,6 +70,8 @@ class Placement(TorchFunctionMode):
         if rule := _RULES.get(getattr(function, "__wrapped__", function)):
             return rule(self._rank, function, *args, **kwargs)
         target = None
+        if self._rank.gpu.default is not None and function in _device_constructors():
+            kwargs.setdefault("device", self._rank.gpu.default)
         if function is not torch.device and "device" in kwargs:
             target, kwargs["device"] = _take_device(kwargs["device"], self._rank)
         kwargs.pop("pin_memory", None)
@@ -114,7 +109,7 @@ def _place_of_result(given: Sequence[Tensor]) -> int | None:
 def _take_device(device: Any, rank: Rank) -> tuple[int | None, Any]:
     """The place that is asked for, and the device on which the tensor really is made."""
     place = find_place(device, rank)
-    return place, device if place is None else CPU
+    return place, device if place is None else name_place(HOST)
 
 
 def _refuse_generator(generator: Any, target: int | None) -> None:
@@ -205,13 +200,24 @@ def _show(rank: Rank, function: Any, tensor: Tensor, *args: Any, **kwargs: Any) 
     return f"{text[:-1]}, device='{name_place(place_of(tensor) or 0)}')"
 
 
-def _stay(rank: Rank, function: Any, tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+def _pin(rank: Rank, function: Any, tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    if _is_cuda(rank, function, tensor):
+        raise RuntimeError("cannot pin a tensor of a GPU: only dense CPU tensors can be pinned")
     return tensor
+
+
+def _index(rank: Rank, function: Any, tensor: Tensor, index: Any) -> Tensor:
+    places = map(place_of, _find_tensors(index if isinstance(index, tuple) else (index,)))
+    if place_of(tensor) == HOST and any(place not in (None, HOST) for place in places):
+        raise RuntimeError("indices should be on cpu, as the indexed tensor is")
+    out = function(tensor, index)
+    mark(out, place_of(tensor))
+    return out
 
 
 def _attend(rank: Rank, function: Any, query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if isinstance(query, DTensor):
-        return attend(function, keeps_on(DTensor.from_local), query, *args, **kwargs)
+        return attend(function, query, *args, **kwargs)
     out = function(query, *args, **kwargs)
     mark(out, place_of(query))
     return out
@@ -225,7 +231,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.to: _move,
     Tensor.cuda: _move_to_gpu,
     Tensor.cpu: _move_to_host,
-    Tensor.pin_memory: _stay,
+    Tensor.pin_memory: _pin,
+    Tensor.__getitem__: _index,
     _getter("device"): _say_device,
     _getter("is_cuda"): _is_cuda,
     _getter("is_cpu"): _is_cpu,

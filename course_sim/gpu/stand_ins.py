@@ -31,22 +31,16 @@ def batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def batch_norm_gather_stats_with_counts(
-    x: Tensor,
-    means: Tensor,
-    inverses: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-    counts: Tensor,
+    x: Tensor, means: Tensor, inverses: Tensor, *more: Any
 ) -> tuple[Tensor, Tensor]:
     """Mean and 1/√(variance + eps) over all ranks, whose own are the rows of ``means`` and
     ``inverses``, for ``counts`` entries each. Updates the running averages.
     """
+    running_mean, running_var, momentum, eps, counts = more
     share = (counts.view(-1, 1) / counts.sum()).to(means.dtype)
     mean = (share * means).sum(0)
     variance = (share * (inverses**-2 - eps + (means - mean).square())).sum(0)
-    if running_mean is not None and running_var is not None:
+    if running_mean is not None:
         total = counts.sum()
         running_mean.lerp_(mean.to(running_mean.dtype), momentum)
         running_var.lerp_((variance * total / (total - 1)).to(running_var.dtype), momentum)
@@ -74,16 +68,10 @@ def batch_norm_backward_reduce(
 
 
 def batch_norm_backward_elemt(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    inverse: Tensor,
-    weight: Tensor | None,
-    total: Tensor,
-    with_x: Tensor,
-    counts: Tensor,
+    grad: Tensor, x: Tensor, mean: Tensor, inverse: Tensor, weight: Tensor | None, *sums: Tensor
 ) -> Tensor:
     """The gradient of x, from sums over all ranks."""
+    total, with_x, counts = sums
     count = counts.sum()
     centred = (x.float() - _per_channel(mean, x)) * _per_channel(
         inverse.square() * with_x / count, x
@@ -93,17 +81,12 @@ def batch_norm_backward_elemt(
     return dx.to(x.dtype)
 
 
-def attend(
-    attention: Callable[..., Tensor],
-    wrap: Callable[..., Tensor],
-    q: DTensor,
-    *args: Any,
-    **how: Any,
-) -> Tensor:
+def attend(attention: Callable[..., Tensor], q: DTensor, *args: Any, **how: Any) -> Tensor:
     """Attention of DTensors, which torch shards on GPUs only: each rank's own heads and rows."""
     parts = [t.to_local() if isinstance(t, DTensor) else t for t in (q, *args)]
     named = {k: t.to_local() if isinstance(t, DTensor) else t for k, t in how.items()}
-    return wrap(attention(*parts, **named), q.device_mesh, q.placements, run_check=False)
+    out = attention(*parts, **named)
+    return DTensor.from_local(out, q.device_mesh, q.placements, run_check=False)
 
 
 ONLY_ON_GPUS: dict[Any, Callable[..., Any]] = {

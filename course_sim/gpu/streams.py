@@ -183,7 +183,11 @@ class Gpu:
         self.lanes: defaultdict[str, Lane] = defaultdict(partial(Lane, self.scheduler))
         self.batches: dict[str, list[Call]] = {}  # by group, while they are put together
         self.index = 0  # of the GPU that is the current one, among those of the machine
-        self.in_use = False  # whether the rank has named a GPU
+        self.visible: list[int] = []  # which GPUs of the machine the rank sees
+        self.used: set[int] = set()  # those of them that it has named
+        self.in_worker = False  # whether the rank plays a loader's worker, which was forked
+        self.default: Any = None  # of set_default_device
+        self.gloo_too = False  # whether its groups take tensors of the host as well
         self.random = 0, 0  # seed and offset of the GPU's generator
 
     def next_start(self, stream: Stream | None = None) -> float:

@@ -12,6 +12,7 @@ tests/simulated/test_cuda.py has what is told and what has to pass.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -57,12 +58,28 @@ def find_place(device: Any, rank: Rank) -> int | None:
     named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if named.type != "cuda":
         return HOST if named.type == "cpu" else None
-    rank.gpu.in_use = True
     index = rank.gpu.index if named.index is None else named.index
-    if index >= (count := torch.cuda.device_count()):
+    if index >= (count := len(find_gpus(rank))):
         problem = f"there is no GPU {index}, as this machine has {count}"
         raise torch.AcceleratorError(f"CUDA error: invalid device ordinal: {problem}")
+    if rank.gpu.in_worker and rank.gpu.used:
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess: let workers of a DataLoader return "
+            "tensors of the host, and move them in the loop"
+        )
+    rank.gpu.used.add(index)
     return index
+
+
+def find_gpus(rank: Rank) -> list[int]:
+    """The GPUs that the rank sees, by their number in the machine. CUDA_VISIBLE_DEVICES comes too
+    late once one of them is in use.
+    """
+    if not rank.gpu.used:
+        told = os.environ.get("CUDA_VISIBLE_DEVICES")
+        here = range(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        rank.gpu.visible = [int(word) for word in told.split(",")] if told else [*here]
+    return rank.gpu.visible
 
 
 def name_place(place: int) -> torch.device:

@@ -36,7 +36,8 @@ from course_sim.rank import Rank, current
 # torch is dealt with elsewhere (private.py, compat.py); the others are known not to ask for ranks
 _NOT_ASKED = {"torch", "numpy", "sympy", "mpmath", "scipy", "matplotlib"}
 _NOT_ASKED |= {*PACKAGES, *sys.stdlib_module_names}
-_MARKS = (b"torch.distributed", b'RANK"', b"RANK'")  # a source with one of them knows ranks
+# A source with one of them knows ranks, or keeps what there is to be one of in a process.
+_MARKS = (b"torch.distributed", b'RANK"', b"RANK'", b"class Singleton")
 _ASKS = {"get_rank", "get_node_local_rank", "environ", "getenv", "new_group"}
 _DICTS = (dict, defaultdict, OrderedDict)
 _LISTS = (list, set, deque)
