@@ -77,7 +77,8 @@ class Level:
 #   PATTERNS, ex.diagnoses, BUDGET   if all values are right, and the budget is not kept
 #
 # A diagnosis that is new goes before every other that is true of its plays and says less.
-# tests/checks/test_tables.py holds the pairs in which that matters; tests/checks/test_zoo.py holds
+# tests/course_check/test_tables.py holds the pairs in which that matters;
+# tests/course_exercises/test_zoo.py holds
 # the hint of each wrong answer that is known.
 
 

@@ -20,7 +20,7 @@ NAME = "torch._dynamo"
 # That takes seconds in each process that plays. They use three of its functions and one setting,
 # and none of these does anything where nothing is compiled. So a module with these names stands in
 # its place while a check plays. An answer, or a newer torch, that asks for any other name gets the
-# real module at once, under the same name. tests/checks/test_tables.py says which of the two
+# real module at once, under the same name. tests/course_check/test_tables.py says which of the two
 # happens, and which of the names torch no longer has.
 
 

@@ -14,7 +14,7 @@ deadlock.
 
 Note [Exceptions from outside]. Python cannot stop a thread. The caller's thread, which alone is
 awake when the limit is over, asks CPython to raise Abandoned in the running rank, and again every
-0.1 s, as the rank's code may swallow it (tests/simulated/test_limits.py has such a function). It
+0.1 s, as the rank's code may swallow it (tests/course_sim/test_limits.py has such a function). It
 may land anywhere in that thread, in our own code as well, or in another rank that has just got the
 baton. That is safe because ``error`` is set before: from then on nobody's result counts, and every
 rank that gets the baton does nothing but leave. Code in C does not look for exceptions; a rank that

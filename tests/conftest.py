@@ -50,8 +50,8 @@ hypothesis.settings.load_profile("course")
 # What one process runs of these, by the start of a test's path: the tests share what takes long to
 # make, as the cases of an exercise, a fork server, kernels, a browser.
 TOGETHER = re.compile(
-    r"tests/checks/test_zoo.py.*\[\w+|tests/grading/\w+"
-    r"|tests/ranks/test_kernel|tests/test_browser_"
+    r"tests/course_exercises/test_zoo.py.*\[\w+|tests/course_staff/\w+"
+    r"|tests/course_lib/test_kernel|tests/test_browser_"
 )
 
 

@@ -105,7 +105,7 @@ class Lane:
     learns when it ends and frees the lane for the next; and a Work's ``wait`` delivers its values
     and those of all calls before it, since whoever waits for the last has waited for all. As long
     as a call is in ``unwaited``, ``call.work`` is its Work, so that the lane can deliver in the
-    Work's place. If the order is lost, tests/simulated/test_streams.py fails in
+    Work's place. If the order is lost, tests/course_sim/test_streams.py fails in
     test_one_communicator_keeps_the_order_of_its_calls_and_gloo_does_not.
     """
 

@@ -7,7 +7,7 @@ so they share its place; nothing has to be carried from one tensor to the next.
 Note [What nobody has marked]. Only calls from Python are seen. What C++ makes by itself, as a
 gradient or a bucket of DDP, has no mark, and counts as being wherever it is needed. So nothing is
 refused that would run on a GPU; a wrong tensor may be seen one call later than torch sees it.
-tests/simulated/test_cuda.py has what is told and what has to pass.
+tests/course_sim/test_cuda.py has what is told and what has to pass.
 """
 
 from __future__ import annotations

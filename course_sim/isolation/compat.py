@@ -8,7 +8,7 @@ torch keeps one world of process groups per process. Ranks that are threads need
 
 ``missing()`` says in one line what this torch lacks. No other module touches a name that begins
 with an underscore and is not ours, except for private.py, where it replaces one. If torch moves a
-name, tests/simulated/test_compat.py says which.
+name, tests/course_sim/test_compat.py says which.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ kernel's heartbeat, a progress bar, a timer. So each replacement asks ``current(
 thread calls, and is the original for all others. A row for a class or a constant, which cannot ask,
 has to be right for everybody. What the simulator itself needs of clocks and threads it has bound
 before (``_start`` in scheduler.py, ``_perf_counter`` here), or uses in threads that are no ranks.
-tests/simulated/test_privacy.py says what breaks: a thread that is no rank, the state afterwards,
+tests/course_sim/test_privacy.py says what breaks: a thread that is no rank, the state afterwards,
 and every clock; test_rules.py compares the signatures.
 """
 

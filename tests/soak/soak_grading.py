@@ -22,7 +22,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
-sys.path[:0] = [str(TESTS), str(TESTS / "grading"), str(TESTS / "soak")]
+sys.path[:0] = [str(TESTS), str(TESTS / "course_staff"), str(TESTS / "soak")]
 
 import zoo  # noqa: E402
 from processes import gone  # noqa: E402

@@ -28,7 +28,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "simulated"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "course_sim"))
 from random_programs import execute, make_program
 from soak_ranks_common import busy, by_value, count, median, report
 

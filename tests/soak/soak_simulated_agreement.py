@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "course_sim"))
 import pytest
 from random_programs import execute_all, make_program
 from random_streams import differences

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulated"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "course_sim"))
 import test_agreement as agreement
 import test_hazards as hazards
 import test_messages as messages

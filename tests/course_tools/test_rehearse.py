@@ -13,7 +13,7 @@ import pytest
 
 from course_tools.rehearse.rehearse_command import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
     import os, pickle, sys
     import torch, torch.distributed as dist

@@ -14,7 +14,7 @@ from course_check.exercise import Diagnosis
 from course_check.usual_diagnoses import gravest
 from course_exercises.catalogue import exercises, find
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted(course_exercises.INDEX)
 FILES = sorted((ROOT / "course_exercises").glob("*.py"))
 

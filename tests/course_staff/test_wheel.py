@@ -23,7 +23,7 @@ import pytest
 from course_lib.versions import FOR_LEARNERS
 from course_staff.authoring.copies import badges, install_cell
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 LESSONS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OURS = ("course_lib", "__editable__")
 # Runs in the fresh environment: execute the notebook, go on where the notebook says so.

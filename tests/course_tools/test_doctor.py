@@ -23,7 +23,7 @@ from course_sim import records
 from course_tools import doctor
 from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {question.name: question for question in QUESTIONS}
 NOT_NEEDED = {"JupyterLab", "memory", "simulate", "NCCL"}
 

@@ -21,7 +21,7 @@ from course_lib.progress_line import ProgressLine
 from course_staff.authoring.execute import listening_in
 from course_staff.grading import grade
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Terminal(io.StringIO):

@@ -21,7 +21,7 @@ from torch.distributed.run import get_args_parser
 
 from course_lib import CourseError, run
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "course_tools" / "jobs"
 SBATCH = (JOBS / "train.sbatch").read_text()
 SERVICE, JOB = yaml.safe_load_all((JOBS / "train.yaml").read_text())

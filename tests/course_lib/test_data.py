@@ -15,7 +15,7 @@ from torchvision.datasets import MNIST
 
 from course_lib.data import DIGITS, load_digits
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SHA256 = "abb45136c5ecabab6df1d021442e6176740158a81ad0bd164d50c394a7d38068"
 
 

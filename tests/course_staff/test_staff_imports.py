@@ -16,7 +16,7 @@ import course_lib
 from course_lib import draw
 from course_lib.versions import FOR_LEARNERS
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # By module, besides what ``from course_lib import …`` offers to everybody.
 BESIDES = """
 course_check.cases: Case

@@ -14,7 +14,7 @@ from programs.page import CHAPTERS, EXAMPLES, TEXT
 
 from course_lib import errors
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TITLES = {name: re.findall(r"^### (.+)$", text, re.M) for name, text in CHAPTERS.items()}
 KINDS = {
     "Mismatch": {

@@ -20,7 +20,7 @@ import course_staff.manifest
 import course_tools.doctor
 from course_lib import __main__ as command_line
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TOOLS = re.findall(r"\$\(PY\) (tools/\w+\.py)", (ROOT / "Makefile").read_text(encoding="utf-8"))
 COMMANDS = {  # the module that has it, and what may stand behind it
     "doctor": (course_tools.doctor, ""),

@@ -19,7 +19,7 @@ from course_lib.__main__ import main
 from course_lib.versions import OLDEST_PYTHON, OLDEST_TORCH, UPGRADE, old_torch
 from course_sim.isolation import compat
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OLD = f"torch 2.15 or later is needed, and this is 2.9.1: {UPGRADE}"
 
 

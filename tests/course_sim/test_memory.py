@@ -80,7 +80,7 @@ def other_calls():
 
 @pytest.mark.parametrize(("program", "held"), [(prefetched, [2, 0]), (other_calls, 0)])
 def test_a_rank_holds_as_many_bytes_as_in_a_process_of_its_own(program, held):
-    """Of steps of training: tests/test_count_memory.py."""
+    """Of steps of training: tests/course_tools/test_count_memory.py."""
     for engine in (run, simulate, partial(simulate, backend="nccl")):
         assert engine(program, world_size=2).results == [held] * 2
 
