@@ -228,12 +228,10 @@ class Trace:
             yield _chrome("M", rank, 0, "process_name", args={"name": f"rank {rank}"})
             for lane, name in enumerate(("communication", "spans")):
                 yield _chrome("M", rank, lane, "thread_name", args={"name": name})
+        shown = "peer", "nbytes", "dtype", "shape", "group"
         for e in self.events:
             end = e.issued if e.completed is None else e.completed
-            args = {
-                name: getattr(e, name) for name in ("peer", "nbytes", "dtype", "shape", "group")
-            }
-            args["line"] = str(e.line or "")
+            args = {name: getattr(e, name) for name in shown} | {"line": str(e.line or "")}
             yield _chrome("X", e.rank, 0, e.op, e.issued, end, args=args)
         for s in self.spans:
             yield _chrome("X", s.rank, 1, s.name, s.start, s.end, args={})
@@ -269,10 +267,8 @@ class Run:
     output: str = ""
 
     def __repr__(self) -> str:
-        return (
-            f"Run(world_size={self.world_size}, backend={self.backend!r}, "
-            f"events={len(self.trace.events)})"
-        )
+        size, events = self.world_size, len(self.trace.events)
+        return f"Run(world_size={size}, backend={self.backend!r}, events={events})"
 
 
 @contextmanager

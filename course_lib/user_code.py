@@ -63,9 +63,8 @@ def claim(function: Any) -> None:
         function = function.func
     top = (getattr(function, "__module__", None) or "").partition(".")[0]
     file = getattr(sys.modules.get(top), "__file__", None)
-    if file is None or top in _NEVER_CLAIMED:
-        claimed = "\0"
-    else:
+    claimed = "\0"
+    if file is not None and top not in _NEVER_CLAIMED:
         folder, name = os.path.split(os.path.abspath(file))
         claimed = folder + os.sep if name == "__init__.py" else file
     claim_place(claimed)

@@ -258,10 +258,8 @@ def say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
         they = "it" if len(ranks) == 1 else "they"
         said = f"{who} had not made this call yet"
         if one.made_after is not None:
-            said, they = (
-                f"{who} made this call {one.made_after:.1f} s too late",
-                f"until then {they}",
-            )
+            said = f"{who} made this call {one.made_after:.1f} s too late"
+            they = f"until then {they}"
         yield f"{said}; {they} {one.did}" if one.did else f"{said}."
         yield from (f"  {line}" for line in one.lines[-_PATH:])
     if alike:

@@ -118,8 +118,7 @@ class Recorder(context.Context):
         name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
         if len(ranks) == 1 and group is not dist.group.WORLD:
             name = f"{name}:{ranks[0]}"  # each rank may make one for itself, with the same name
-        if dist.get_backend(group) == "nccl":
-            self._on_nccl = True
+        self._on_nccl |= dist.get_backend(group) == "nccl"
         self._log.append("group", name, ranks)
         group.register_pre_hook(_HOOK, functools.partial(self._pre_hook, name, ranks))
         group.register_post_hook(_HOOK, functools.partial(self._post_hook, ranks))
