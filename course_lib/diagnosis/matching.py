@@ -30,6 +30,8 @@ from course_lib.trace import Event, Line
 # What calls that meet have in common: ("call", group), or ("message", group, source, destination,
 # tag). Mismatches are reported in the order of these keys, so those of collectives come first.
 Key = tuple
+# What a CallMatcher was told beside calls, and keeps where it begins again.
+_TOLD = ("groups", "threads", "_given_up", "_gone", "_lacking")
 
 
 class CallMatcher:
@@ -49,7 +51,9 @@ class CallMatcher:
         self._shared: tuple[Event, str] | None = None
         # rank and number of calls that ended in a timeout, and so have met nobody
         self._given_up: set[tuple[int, int]] = set()
-        self._skipped: Counter[tuple[Key, int]] = Counter()  # how many calls of a rank to ignore
+        # how many calls of a rank to ignore in all, and how many are left of these
+        self._lacking: Counter[tuple[Key, int]] = Counter()
+        self._skipped: Counter[tuple[Key, int]] = Counter()
         # by group that two threads use at once: a call of one thread, and the other thread's line
         self.threads: dict[str, tuple[Event, Line | None]] = {}
         self._gone: Counter[Key] = Counter()  # how many calls of each rank are not kept
@@ -73,9 +77,10 @@ class CallMatcher:
 
     def withdraw(self, event: Event) -> None:
         """torch has refused this call, so it meets nobody: begin again without it."""
-        known, groups, given_up, shared = self.known, self.groups, self._given_up, self._shared
+        known, shared = self.known, self._shared
+        kept = {name: getattr(self, name) for name in _TOLD}
         self.__init__()  # type: ignore[misc]
-        self.groups, self._given_up = groups, given_up
+        vars(self).update(kept, _skipped=kept["_lacking"].copy())
         self._shared = shared if shared and shared[0] is not event else None
         for other in known:
             if other is not event:
@@ -113,7 +118,7 @@ class CallMatcher:
         """
         self._gone[key] = max(lost)
         for rank, count in enumerate(lost):
-            self._skipped[key, rank] = max(lost) - count
+            self._lacking[key, rank] = self._skipped[key, rank] = max(lost) - count
 
     def forget(self, ranks: Collection[int], keep: int = 1000) -> list[Event]:
         """Let go of calls that have met their counterparts on these ranks, except the last ones;

@@ -114,3 +114,23 @@ def test_a_call_that_was_withdrawn_takes_along_nothing_that_is_said_of_others():
     assert "lets all_gather fill one tensor 3 times" in str(matcher.mismatch())
     matcher.withdraw(filled)
     assert matcher.mismatch() is None
+
+
+def test_a_call_that_was_withdrawn_takes_along_nothing_that_was_lost_of_a_log():
+    """One log lacks a call more than the other: what is skipped for it stays skipped."""
+    matcher = CallMatcher()
+    matcher.groups = {"0": (0, 1)}
+    matcher.skip(("call", "0"), [2, 1])
+    refused = call(0, 1, "broadcast")
+    for event in (
+        call(0, 0, "barrier"),
+        call(1, 0, "all_reduce"),
+        call(1, 1, "barrier"),
+        refused,
+        call(1, 2, "all_gather"),
+    ):
+        matcher.add(event)
+    assert matcher.mismatch()
+    matcher.withdraw(refused)
+    assert matcher.mismatch() is None
+    assert matcher.find_missing(call(1, 2, "all_gather")) == (0,)
