@@ -13,6 +13,7 @@ name, tests/course_sim/test_compat.py says which.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import os
 import random
@@ -21,6 +22,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from traceback import walk_stack
 from types import SimpleNamespace
 from typing import Any
@@ -276,6 +278,8 @@ _SETTINGS: list[tuple[Callable[..., Any], Callable[[], list[Any]]]] = [
     ),
     (vars(torch._tensor_str.PRINT_OPTS).update, lambda: [dict(vars(torch._tensor_str.PRINT_OPTS))]),
     (os.chdir, _folder),
+    # Many a script lets no rank but the first print.
+    (partial(setattr, builtins, "print"), lambda: [builtins.print]),
     # In which module's forward a rank is: torch.compile asks, and a rank that is put to sleep in
     # there would leave its own behind.
     (

@@ -65,7 +65,7 @@ def note_question() -> None:
     """Somebody asks for the rank. A package that does so while a rank imports it keeps the answer,
     which is that rank's alone.
     """
-    if (rank := current()) and rank.importing:
+    if (rank := current()) and rank.importing not in ("", "torch"):
         asked_early[rank.importing] = (
             "which asks for the rank while it is imported: import it before you call simulate()"
         )

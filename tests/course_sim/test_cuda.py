@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -12,7 +14,12 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -287,6 +294,65 @@ def load_all_onto_one_gpu():
     torch.ones(2, device=device) + torch.load(path)
 
 
+def leave_all_on_one_gpu():
+    """Only C++ makes the tensors that DDP communicates first."""
+    dist.init_process_group("nccl")
+    DistributedDataParallel(nn.Linear(2, 2).cuda())
+
+
+class OnGpu(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        return torch.ones(2, device="cuda")
+
+
+def use_gpus_in_workers():
+    start()
+    next(iter(DataLoader(OnGpu(), num_workers=2)))
+
+
+def pin_what_is_on_a_gpu():
+    start()
+    next(iter(DataLoader(OnGpu(), pin_memory=True)))
+
+
+def index_by_a_gpus_tensor():
+    torch.ones(3)[torch.tensor([1], device=start())]
+
+
+def move_model_after_a_step():
+    """The optimizer's state stays where it was."""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    for device in ("cpu", start()):
+        model.to(device)
+        optimizer.zero_grad()
+        model(torch.ones(1, 2, device=device)).sum().backward()
+        optimizer.step()
+
+
+def shuffle_by_the_hosts_generator():
+    torch.set_default_device(start())
+    next(iter(DataLoader(TensorDataset(torch.ones(4)), shuffle=True)))
+
+
+def reduce_what_is_not_contiguous():
+    dist.all_reduce(torch.ones(3, 2, device=start()).t())
+
+
+def send_int16():
+    dist.send(torch.ones(1, dtype=torch.int16, device=start()), 1 - dist.get_rank())
+
+
+def choose_gpu_too_late():
+    torch.ones(1, device="cuda")
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+    dist.init_process_group("nccl")
+    dist.all_reduce(torch.ones(1, device="cuda"))
+
+
 MIXED = "Expected all tensors to be on the same device, but found at least two devices"
 TOLD = [
     (leave_batch_behind, MIXED, "(start())(torch.ones"),
@@ -297,6 +363,15 @@ TOLD = [
     (load_all_onto_one_gpu, "found at least two devices, cuda:1 and cuda:0", "torch.load(path)"),
     (give_to_numpy, "can't convert cuda:0 device type tensor to numpy", ".numpy()"),
     (forget_set_device, "Duplicate GPU detected", "dist.all_reduce"),
+    (leave_all_on_one_gpu, "Duplicate GPU detected", "DistributedDataParallel(nn"),
+    (choose_gpu_too_late, "Duplicate GPU detected", "dist.all_reduce"),
+    (use_gpus_in_workers, "Cannot re-initialize CUDA in forked subprocess", "next(iter"),
+    (pin_what_is_on_a_gpu, "only dense CPU tensors can be pinned", "next(iter"),
+    (index_by_a_gpus_tensor, "indices should be on cpu", "torch.ones(3)["),
+    (move_model_after_a_step, MIXED, "optimizer.step()"),
+    (shuffle_by_the_hosts_generator, "Expected a 'cuda' device type for generator", "next(iter"),
+    (reduce_what_is_not_contiguous, "Tensors must be contiguous", "dist.all_reduce"),
+    (send_int16, "nccl has no send of torch.int16", "dist.send"),
 ]
 
 
@@ -343,6 +418,105 @@ def test_what_has_to_pass_passes():
         return torch.where(x > 0, x, torch.tensor(0.0)).tolist()
 
     assert play(mix, torch.ones(6)).results == [[1.0, 1.0]] * 2
+
+
+def test_gloo_lies_beside_nccl_for_what_is_on_the_hosts():
+    """In a group of its own, with tags, and in all groups of a script that names no backend."""
+
+    def beside():
+        start()
+        group = dist.new_group(backend="gloo")
+        peer, x = 1 - dist.get_rank(), torch.ones(1)
+        dist.all_reduce(x, group=group)
+        dist.monitored_barrier(group)
+        works = [dist.irecv(torch.empty(1), peer, group, tag=tag) for tag in (1, 2)]
+        works += [dist.isend(x, peer, group, tag=tag) for tag in (2, 1)]
+        for work in works:
+            work.wait()
+        return x.item(), dist.get_backend(group), dist.get_backend()
+
+    def both():
+        dist.init_process_group()
+        out = [None] * 2
+        dist.all_gather_object(out, dist.get_rank())  # before any GPU has been chosen
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        for device in ("cpu", "cuda"):
+            dist.all_reduce(torch.ones(1, device=device))
+        return out
+
+    assert play(beside).results == [(2.0, "gloo", "nccl")] * 2
+    assert play(both).results == [[0, 1]] * 2
+
+
+def test_a_deadlock_of_gloo_beside_nccl_is_told():
+    def wait():
+        start()
+        group = dist.new_group(backend="gloo")
+        dist.recv(torch.empty(1), 1 - dist.get_rank(), group=group)
+
+    with pytest.raises(Deadlock, match="0 → 1 → 0"):
+        play(wait)
+
+
+def test_a_rank_may_see_one_gpu_alone():
+    def see():
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
+        dist.init_process_group("nccl")
+        x = torch.ones(1, device="cuda:0")
+        dist.all_reduce(x)
+        return torch.cuda.device_count(), x.item()
+
+    assert play(see).results == [(1, 2.0)] * 2
+
+
+def test_what_is_one_for_a_process_is_each_ranks_own():
+    """print, the default device, and the table of operators that loss_parallel adds to."""
+
+    def go(logits):
+        device = start()
+        if dist.get_rank():
+            builtins.print = lambda *_: None
+            torch.set_default_device(device)
+        print("printed")
+        mesh = init_device_mesh("cuda", (2,))
+        parts = distribute_tensor(logits.cuda(), mesh, [Shard(1)]).requires_grad_()
+        with loss_parallel():
+            loss = cross_entropy(parts, torch.tensor([0, 3], device="cuda"))
+            loss.backward()
+        return loss.item(), str(torch.empty(0).device), str(torch.get_default_device())
+
+    torch.manual_seed(0)
+    logits = torch.randn(2, 4)
+    done = play(go, logits)
+    loss = pytest.approx(cross_entropy(logits, torch.tensor([0, 3])).item())
+    assert done.results == [(loss, "cpu", "cpu"), (loss, "cuda:1", "cuda:1")]
+    assert done.output == "[0] printed\n"
+
+
+def test_what_libraries_do_beside_training():
+    """They name torch.Generator in annotations, read files in threads, and export models."""
+
+    def work():
+        start()
+
+        def draw(generator: torch.Generator | None = None):
+            return torch.ones(2).uniform_(generator=generator)
+
+        ours = torch.Generator("cuda")
+        assert isinstance(ours, torch.Generator) and ours.device.type == "cuda"
+        assert isinstance(torch.default_generator, torch.Generator)
+        draw(torch.Generator().manual_seed(0))
+        with ThreadPoolExecutor() as pool:
+            squares = list(pool.map(lambda x: x * x, range(3)))
+            failed = pool.submit(lambda: 1 // 0)
+        assert isinstance(failed.exception(), ZeroDivisionError)
+        model = nn.Linear(2, 2).cuda()
+        x = torch.ones(1, 2, device="cuda")
+        exported = torch.export.export(model, (x,)).module()
+        torch.testing.assert_close(exported(x).cpu(), model(x).cpu())
+        return squares
+
+    assert play(work).results == [[0, 1, 4]] * 2
 
 
 def test_gpus_are_modelled_with_nccl_only():
