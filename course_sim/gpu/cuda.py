@@ -1,8 +1,8 @@
 """What ranks answer when a script asks for CUDA: simulate(…, backend="nccl", cuda=True).
 
 Each row of ``_ANSWERS`` is one thing that scripts ask, and what a rank does then. Where tensors lie
-is in tensor_place.py and placement.py, streams and events are in streams.py. What cannot be played
-is refused in a line that names it.
+is in tensor_place.py and placement.py, streams and events are in streams.py. What is in no row here
+stays torch's own, which says on a machine without a GPU that there is none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from course_sim.isolation import compat
 from course_sim.isolation.private import Place, for_ranks
 from course_sim.rank import Rank, current
 
-_BEGAN = time.time()
+_BEGAN = time.time()  # when this module was first needed: virtual time is counted from there
 _EAGER = "torch.compile is played eagerly here: the same values, not the same kernels\n"
 MEMORY = 80 << 30  # bytes of a modelled GPU
 _GPU = types.SimpleNamespace(
@@ -89,7 +89,9 @@ def _set_generator_state(rank: Rank, /, state: torch.Tensor, device: Any = None)
 
 
 @contextmanager
-def _draw_by_place(rank: Rank, /, tracker: Any, spec: Any, generator: Any = None) -> Iterator[None]:
+def _draw_by_offset(
+    rank: Rank, /, tracker: Any, spec: Any, generator: Any = None
+) -> Iterator[None]:
     """In here a shard of a DTensor draws: equal shards alike, whichever rank has them."""
     start, end = tracker._compute_rng_offsets(spec)
     seed, offset = rank.gpu.random
@@ -195,14 +197,14 @@ def _replace_generator(original: Any) -> Any:
 
 @_changes
 def _wrap(original: Any, _: Rank, *args: Any, device: Any = None, **kwargs: Any) -> Any:
-    """A tensor that wraps others, as one that a collective will fill: it is where these are."""
+    """A tensor that wraps another, as one that a collective will fill, lies where that one lies."""
     real = "cpu" if device is not None and torch.device(device).type == "cuda" else device
     return original(*args, device=real, **kwargs)
 
 
 def _compare_without_devices(fns: dict[str, Callable]) -> dict[str, Callable]:
-    """What activation checkpointing compares of a tensor and the one computed anew. The first is
-    looked at before anybody can have marked it.
+    """What activation checkpointing compares of a tensor and of the same one computed again. The
+    device is left out: it looks at the first one before the mode has marked it.
     """
     default = fns["default"]
     return {**fns, "default": lambda x: default(x) | ({"device": ""} if current() else {})}
@@ -248,7 +250,7 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     (_CUDA, "set_rng_state", _set_generator_state),
     ((torch.accelerator,), "current_accelerator", _answer(torch.device("cuda"))),
     ((torch._C,), "_get_accelerator", _answer(torch.device("cuda"))),
-    ((dtensor_random.OffsetBasedRNGTracker,), "_distribute_region", _draw_by_place),
+    ((dtensor_random.OffsetBasedRNGTracker,), "_distribute_region", _draw_by_offset),
     ((fsdp_collectives,), "record_grad_output_stream", _answer(None)),
     ((FakeTensor,), "_normalize_fake_device", _put_fake_on_host),
     ((torch,), "set_default_device", lambda rank, device: setattr(rank.gpu, "default", device)),
@@ -262,7 +264,7 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((loss,), "_disable_custom_loss_ops", _answer(None)),  # other ranks are inside still
     ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]
-# What stays what it is, with other arguments, or with the rank's mode on.
+# Functions that are still torch's, called with other arguments or with the rank's mode on.
 _CHANGED: list[Place] = [
     (DataLoader, "__init__", _init_loader),
     (DataLoader, "_get_iterator", _get_iterator),

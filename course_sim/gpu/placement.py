@@ -29,7 +29,7 @@ from course_sim.isolation import compat
 from course_sim.rank import Rank, current
 
 _MIXED = "Expected all tensors to be on the same device, but found at least two devices, {} and {}!"
-# Functions of which torch refuses tensors from two places, unless one is a single number.
+# Functions for which torch refuses tensors from two places, unless one is a single number.
 _OPERATORS = {
     "linear bilinear matmul mm bmm addmm baddbmm einsum dot mv conv1d conv2d conv3d embedding",
     "add sub mul div add_ sub_ mul_ div_ __matmul__ __add__ __sub__ __mul__ __truediv__ __iadd__",
@@ -66,7 +66,7 @@ class Placement(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        # streams.py has functions of its own in the place of those that look at a value
+        # streams.py has wrapped the functions that look at a value; the rules name the originals.
         if rule := _RULES.get(getattr(function, "__wrapped__", function)):
             return rule(self._rank, function, *args, **kwargs)
         target = None
@@ -145,7 +145,9 @@ def _move(rank: Rank, function: Any, tensor: Tensor, *args: Any, **kwargs: Any) 
     return _settle(tensor, function(tensor, *args, **kwargs), target)
 
 
-def _move_to_gpu(rank: Rank, _: Any, tensor: Tensor, device: Any = None, *__: Any, **___: Any):
+def _move_to_gpu(
+    rank: Rank, _: Any, tensor: Tensor, device: Any = None, *__: Any, **___: Any
+) -> Tensor:
     return _settle(tensor, tensor, find_place("cuda" if device is None else device, rank))
 
 
@@ -172,7 +174,7 @@ def _say_device(rank: Rank, function: Any, tensor: Tensor) -> torch.device:
 
 
 def _is_cuda(rank: Rank, function: Any, tensor: Tensor) -> bool:
-    return (place_of(tensor) or 0) != HOST and place_of(tensor) is not None
+    return place_of(tensor) not in (None, HOST)
 
 
 def _is_cpu(rank: Rank, function: Any, tensor: Tensor) -> bool:
