@@ -148,11 +148,10 @@ def _work_at_once(_: Rank, pool: Any, function: Any, /, *args: Any, **kwargs: An
 
 
 @_changes
-def _cast_on_cpu(
-    original: Any, _: Rank, it: Any, device_type: str, *args: Any, **kwargs: Any
-) -> None:
+def _cast_on_cpu(original: Any, _: Rank, it: Any, *args: Any, **kwargs: Any) -> None:
     """autocast: of the CPU, which is where values are computed."""
-    original(it, "cpu", *args, **kwargs)
+    kwargs.pop("device_type", None)
+    original(it, "cpu", *args[1:], **kwargs)
 
 
 @_changes
@@ -216,6 +215,10 @@ def _put_fake_on_host(rank: Rank, /, *args: Any) -> torch.device:
     return torch.device("cpu") if device.type == "cuda" else device
 
 
+def _own_backend(rank: Rank, /, device: Any) -> str:
+    return "gloo" if torch.device(device).type == "cpu" else "nccl"
+
+
 _CUDA, _BOTH = (torch.cuda,), (torch.cuda, torch.accelerator)
 _NOTHING = (
     "_lazy_init init empty_cache ipc_collect reset_peak_memory_stats reset_max_memory_allocated "
@@ -256,11 +259,7 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((torch,), "set_default_device", lambda rank, device: setattr(rank.gpu, "default", device)),
     ((torch,), "get_default_device", lambda rank: torch.empty(0).device),
     ((torch, torch.nn.Module), "compile", _compile),
-    (
-        (dist, dist.distributed_c10d),
-        "get_default_backend_for_device",
-        lambda rank, device: "gloo" if torch.device(device).type == "cpu" else "nccl",
-    ),
+    ((dist, dist.distributed_c10d), "get_default_backend_for_device", _own_backend),
     ((loss,), "_disable_custom_loss_ops", _answer(None)),  # other ranks are inside still
     ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]

@@ -77,12 +77,13 @@ class Placement(TorchFunctionMode):
         kwargs.pop("pin_memory", None)
         _refuse_generator(kwargs.get("generator"), target)
         given = list(_find_tensors((*args, *kwargs.values())))
+        places = [place_of(tensor) for tensor in given]
         if getattr(function, "__name__", "") in _REFUSE_MIXED:
-            _refuse_mixed(given)
+            _refuse_mixed(given, places)
         out = ONLY_ON_GPUS.get(function, function)(*args, **kwargs)
         named = target is not None
         if not named:
-            target = _place_of_result(given)
+            target = _place_of_result(places)
         for tensor in _find_tensors((out,)):
             mark(tensor, target, again=named)
         return out
@@ -97,12 +98,11 @@ def _find_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
             yield from (item for item in value if isinstance(item, Tensor))
 
 
-def _place_of_result(given: Sequence[Tensor]) -> int | None:
-    """Where something lies that was made of these: on their GPU, if one of them is on one."""
-    places = {place_of(tensor) for tensor in given}
-    best = max((place for place in places if place is not None), default=None)
-    if not given:
+def _place_of_result(places: Sequence[int | None]) -> int | None:
+    """Where something lies that was made of tensors in these: on their GPU, if there is one."""
+    if not places:
         return HOST
+    best = max((place for place in places if place is not None), default=None)
     return None if best == HOST and None in places else best
 
 
@@ -121,12 +121,13 @@ def _refuse_generator(generator: Any, target: int | None) -> None:
         raise RuntimeError(f"Expected a '{wanted}' device type for generator but found '{draws}'")
 
 
-def _refuse_mixed(given: Sequence[Tensor]) -> None:
+def _refuse_mixed(given: Sequence[Tensor], places: Sequence[int | None]) -> None:
     """Raise as torch does for tensors of several places; a single number may come from the host."""
-    places = {place_of(tensor) for tensor in given if tensor.dim() or place_of(tensor) != HOST}
-    known = sorted((place for place in places if place is not None), reverse=True)
-    if len(known) > 1:
-        raise RuntimeError(_MIXED.format(*map(name_place, known[:2])))
+    if len({*places}) > 1:
+        matter = {p for p, x in zip(places, given, strict=True) if p != HOST or x.dim()}
+        known = sorted((place for place in matter if place is not None), reverse=True)
+        if len(known) > 1:
+            raise RuntimeError(_MIXED.format(*map(name_place, known[:2])))
 
 
 # ---- functions that are about places ------------------------------------------------------------
@@ -212,8 +213,7 @@ def _index(rank: Rank, function: Any, tensor: Tensor, index: Any) -> Tensor:
     places = map(place_of, _find_tensors(index if isinstance(index, tuple) else (index,)))
     if place_of(tensor) == HOST and any(place not in (None, HOST) for place in places):
         raise RuntimeError("indices should be on cpu, as the indexed tensor is")
-    out = function(tensor, index)
-    mark(out, place_of(tensor))
+    mark(out := function(tensor, index), place_of(tensor))
     return out
 
 

@@ -219,7 +219,10 @@ def _form_group(
     return group, found
 
 
-_NO_PROCESS = _refuse("cannot start or end processes: use run(), where ranks are processes")
+_NO_PROCESS = _refuse(
+    "cannot start or end processes: use run(), where ranks are processes, or do without, as with "
+    "num_proc=None"
+)
 _NO_THREAD = _refuse("cannot start threads: use run(), where ranks are processes")
 _NO_SIGNAL = _refuse("gets and sends no signals: use run(), where ranks are processes")
 _NO_CUDA = _refuse(
