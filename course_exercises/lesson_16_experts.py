@@ -56,13 +56,18 @@ def first_alone(p: Tensor) -> Tensor:
     return p * (torch.arange(p.shape[1]) < 1)
 
 
+# Rows that come back are taken as they come, or put where the inverse permutation says.
+ASTRAY = [lambda sent: torch.arange(len(sent)), Tensor.argsort]
+
+
 def mixture(
     given: list[tuple[BothWays]],
     normalise: Callable[[Tensor], Tensor] = lambda p: p / p.sum(1, keepdim=True),
     meets: Callable[..., Tensor] = lambda e, sent, mine, n: e,
     hidden: Callable[[Tensor], Tensor] = F.silu,
-    weights_move: bool = True,
-    rows_land: bool = True,
+    weighs: Callable[[Tensor], Tensor] = lambda sent: sent,
+    lands: Callable[[Tensor], Tensor] = lambda sent: sent,
+    read: Callable[[Tensor], Tensor] = lambda x: x,
     known: Callable[[Tensor], Tensor] = lambda weights: weights,
     goes_out: Callable[[Tensor], Tensor] = lambda x: x,
     comes_back: Callable[[Tensor], Tensor] = lambda y: y,
@@ -73,16 +78,15 @@ def mixture(
     own = [{name: t.double().requires_grad_() for name, t in job.given.items()} for job in jobs]
     x, w1, w2 = (torch.cat([t[name] for t in own]) for name in ("x", "w1", "w2"))
     (k,), n = jobs[0].rest, len(jobs)
-    p = torch.cat([(t["x"] @ t["router"].t()).softmax(1) for t in own])
+    p = torch.cat([(read(t["x"]) @ t["router"].t()).softmax(1) for t in own])
     best, chosen = p.topk(k, 1)
     e, tokens = chosen.flatten(), torch.tensor([len(t["x"]) for t in own])
     sent = (e + len(w1) * torch.arange(n).repeat_interleave(k * tokens)).argsort(stable=True)
     at = meets(e, sent, len(w1) // n, n)
     inner = hidden(torch.einsum("rd,rhd->rh", goes_out(x).repeat_interleave(k, 0), w1[at]))
     rows = comes_back(torch.einsum("rh,rdh->rd", inner, w2[at]))[sent]
-    weights = known(normalise(best)).flatten()[sent if weights_move else slice(None)]
-    to = sent if rows_land else torch.arange(len(sent))
-    out = torch.zeros_like(x).index_add(0, to // k, weights[:, None] * rows).split(tokens.tolist())
+    weights = known(normalise(best)).flatten()[weighs(sent), None]
+    out = torch.zeros_like(x).index_add(0, lands(sent) // k, weights * rows).split(tokens.tolist())
     sum((y * job.upstream).sum() for y, job in zip(out, jobs, strict=True)).backward()
     for t, grad in zip(own, shared([t["router"].grad for t in own]), strict=True):
         t["router"].grad = grad
@@ -163,15 +167,15 @@ exercise(
     ],
     budget=[rows_travel_once],
     hints={
-        "counts": "A rank sends another number of rows than the other one expects. Who knows how "
+        "counts": "A rank sends more elements than another one expects, or fewer. Who knows how "
         "many there are, and whom does it tell? Or have two lists of sizes changed places?",
-        "backward-sizes": "A backward returns another shape than what went in. Where rows go back, "
-        "the two lists of sizes change places.",
+        "backward-sizes": "Sizes do not fit the rows. Where rows go back, on the way home and in "
+        "backward, the two lists of sizes change places.",
         "experts-divided": "In backward an expert's gradient is n times too small. All tokens that "
         "it has seen are in its gradient already. What is averaged?",
         "call-unseen": "In backward a gradient ends at a message: autograd does not see torch's "
         "plain calls. What is done in backward for rows that have travelled?",
-        "router-unseen": "In backward no gradient comes to the router through the weights.",
+        "router-unseen": "In backward no gradient comes to the router, or x, through the weights.",
         "router-shared": "In backward the router's gradient is not that of this rank's tokens.",
         "not-normalised": "The k weights of a token are divided by their sum, and only once.",
         "unweighted": "The experts' rows are added up with equal weights.",
@@ -187,7 +191,7 @@ exercise(
     },
     mistakes={
         "call-unseen": each(goes_out=[Tensor.detach]) + each(comes_back=[Tensor.detach]),
-        "router-unseen": {"known": Tensor.detach},
+        "router-unseen": each(known=[Tensor.detach]) + each(read=[Tensor.detach]),
         "router-shared": each(
             shared=(lambda r: [sum(r)] * len(r), lambda r: [sum(r) / len(r)] * len(r))
         ),
@@ -207,15 +211,12 @@ exercise(
                 lambda e, sent, mine, n: e[sent],  # rows go out unsorted
             )
         ),
-        "by-arrival": [
-            *each(rows_land=[False], weights_move=(True, False)),
-            {"weights_move": False},
-        ],
+        "by-arrival": each(lands=ASTRAY) + each(weighs=ASTRAY) + each(lands=ASTRAY, weighs=ASTRAY),
         "other-activation": each(hidden=(F.relu, F.gelu, F.sigmoid, lambda t: t)),
     },
     diagnoses={
         "counts": says("which expects"),
-        "backward-sizes": says("invalid gradient"),
+        "backward-sizes": says("invalid gradient", "split_sizes to sum"),
         "experts-divided": backward(EXPERTS, "1/n", *EXPERTS),
     },
 )
@@ -258,15 +259,17 @@ def in_their_place(play: Play) -> Iterator[Finding]:
     [(loads, n)] = play.inputs[0]
     for got in play.returned:
         try:
-            named = sorted(e for rank in got for e in rank)
+            named = {e for rank in got for e in rank}
         except TypeError:
             yield Finding("type", "returns", 0, got, place(play.inputs[0])[0])
             return
         best, text = find_best(loads, n), f"it returns {got}"
-        if named != [*range(len(loads))] or len(got) != n:
+        if named != {*range(len(loads))} or [len(loads), n] != [sum(map(len, got)), len(got)]:
             yield Finding("places", text)
         elif {*map(len, got)} != {len(loads) // n}:
             yield Finding("room", text)
+        elif any(call[0].returned != got for call in play.seen):
+            yield Finding("unequal", f"{text}, and then {play.seen[-1][0].returned}")
         elif (most := max(sum(loads[e] for e in rank) for rank in got)) > 4 / 3 * best + 1e-9:
             yield Finding("heavy", f"{text}: a rank has {most:g}, and {best:g} is possible")
 
@@ -291,24 +294,25 @@ exercise(
         "loads n",
         (1, 0, [5.0, 10.0, 6.0, 1.0], 2),
         (1, 0, [1.0, 2.0, 3.0, 9.0, 1.0, 8.0], 2),
-        (1, 0, [1.0, 1.0, 1.0, 1.0, 6.0, 7.0, 8.0, 9.0], 2),
-        (1, 0, [9.0, 1.0, 1.0, 8.0, 1.0, 1.0, 7.0, 1.0, 1.0], 3),
+        (1, 0, [1.0, 0.1, 1.0, 0.1, 1.0, 0.1, 1.0, 0.1, 1.0, 4.6], 2),
+        (1, 0, [4.0, 4.0, 4.0, 1.0, 0.5, 0.5, 0.5, 4.0, 4.0], 3),
         (1, 0, [1.0, 9.0, 2.0, 3.0, 30.0, 4.0, 8.0, 2.0], 4),
         (1, 0, [0.1, 2.5, 0.4, 0.2, 0.3, 1.5, 0.1, 0.6, 0.3, 0.2, 4.0, 0.9], 4),
     ),
     sturdy=lambda rng: [
         *cases("loads n", (1, 0, [3.0, 1.0, 2.0], 1), (1, 0, [3.0, 1.0, 2.0], 3)),
-        *cases("loads n", (1, 0, [0.0] * 4, 2), (1, 0, [2.0] * 6, 3)),
+        *cases("loads n", (1, 0, [0.0] * 4, 2), (1, 0, [2.0] * 6, 3), calls=2),
     ],
     hints={
         "places": "Each expert is named once, by its number from 0 on, in one list for each rank.",
         "room": "Each rank has room for E/n experts. Which of those with room is the emptiest?",
         "smallest-first": "The smallest loads go first, and the largest find no good place.",
         "unsorted": "Each expert goes to the emptiest rank, by number. And if a large one is last?",
-        "heavy": "A rank has too much. Which expert is placed first, and which last?",
+        "unequal": "Two calls with the same loads differ. All ranks have to make the same list.",
+        "heavy": "A rank has too much. Which expert goes first, and which rank of those with room?",
     },
     diagnoses={
-        "smallest-first": placed(lambda loads: by_size(loads)[::-1]),
+        "smallest-first": placed(lambda loads: by_size([-load for load in loads])),
         "unsorted": placed(lambda loads: [*range(len(loads))]),
     },
 )
@@ -330,12 +334,20 @@ def own(tokens: Tensor, rank: int) -> Tensor:
     return (torch.arange(len(tokens)) == rank).double()
 
 
+def here(tokens: Tensor, rank: int) -> Tensor:
+    return tokens[rank]
+
+
+OWN: dict[str, Any] = {"weigh_f": own, "weigh_p": own, "divides_back": here}
+
+
 def balance(
     given: list[tuple[BothWays]],
     weigh_f: Weights = by_tokens,
     weigh_p: Weights = by_tokens,
     counted: Callable[[Tensor], Tensor] = lambda chosen: chosen,
     scale: Callable[[int, int], float] = lambda experts, k: experts,
+    back_f: Weights | None = None,
     of_losses: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses[rank],
     divides_back: Weights = lambda tokens, rank: tokens.sum(),
 ) -> None:
@@ -346,11 +358,10 @@ def balance(
     counts = [torch.bincount(counted(job.rest[0]).flatten(), minlength=experts) for job in jobs]
     f = torch.stack([count.double() / count.sum().clamp(min=1) for count in counts])
     p = torch.stack([job.given["p"].double().sum(0) for job in jobs]) / tokens.clamp(min=1)[:, None]
-    shares = [
-        [w(tokens, rank) @ t for w, t in ((weigh_f, f), (weigh_p, p))] for rank in range(len(jobs))
-    ]
-    losses = torch.stack([scale(experts, k) * (f * p).sum() for f, p in shares])
-    for rank, (job, (f, _)) in enumerate(zip(jobs, shares, strict=True)):
+    ways = ((weigh_f, f), (weigh_p, p), (back_f or weigh_f, f))
+    shares = [[weigh(tokens, rank) @ t for weigh, t in ways] for rank in range(len(jobs))]
+    losses = torch.stack([scale(experts, k) * (f * p).sum() for f, p, _ in shares])
+    for rank, (job, (_, _, f)) in enumerate(zip(jobs, shares, strict=True)):
         dtype = job.upstream.dtype
         job.noted["output"] = of_losses(losses, rank).to(dtype)
         grad = job.upstream * scale(experts, k) * f / divides_back(tokens, rank).clamp(min=1)
@@ -360,7 +371,8 @@ def balance(
 def probabilities(case: Case, rank: int) -> tuple[BothWays]:
     tokens, k = case.options["tokens"][rank], case.options["k"]
     p = normal(case, f"p {rank}", tokens, case.length).softmax(1)
-    return (BothWays({"p": p}, (p.topk(k, 1).indices,), normal(case, "dy")),)
+    chosen = (p + normal(case, "bias", case.length) / 4).topk(k, 1).indices  # as a bias has it
+    return (BothWays({"p": p}, (chosen,), normal(case, "dy")),)
 
 
 exercise(
@@ -390,15 +402,11 @@ exercise(
         "not-by-k": "f is a share of all choices: of k for each token.",
         "first-choice": "f counts the first choice of each token alone.",
         "scale": "The sum of f·P over the experts is multiplied by their number, once.",
-        "own-tokens-back": "In backward a rank's own number of tokens divides, not that of all.",
+        "own-tokens-back": "In backward f or the number of tokens is this rank's, not that of all.",
         "calls": "One all_reduce carries E counts, E sums and the tokens; none is due backward.",
     },
     mistakes={
-        "own-loss": each(
-            weigh_f=[own],
-            weigh_p=[own],
-            of_losses=(lambda losses, rank: losses[rank], lambda losses, rank: losses.mean()),
-        ),
+        "own-loss": [OWN, OWN | {"of_losses": lambda losses, rank: losses.mean()}],
         "ranks-alike": [
             *each(
                 weigh_f=(alike, by_tokens),
@@ -411,7 +419,7 @@ exercise(
         "not-by-k": {"scale": lambda experts, k: experts * k},
         "first-choice": {"counted": lambda chosen: chosen[:, :1]},
         "scale": each(scale=(lambda experts, k: 1, lambda experts, k: experts**2)),
-        "own-tokens-back": {"divides_back": lambda tokens, rank: tokens[rank]},
+        "own-tokens-back": each(back_f=[own]) + each(back_f=(None, own), divides_back=[here]),
     },
     diagnoses=driven(p=0),
 )

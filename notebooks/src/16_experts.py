@@ -92,12 +92,12 @@ draw.steps(films, caption="Tokens in the colours of their experts: as they lie; 
 #
 # **Gradients** are those of a loss that is a *sum* over the tokens of all ranks. Then those of x and of a rank's own experts are whole. That of the router is what this rank's tokens contribute: the caller adds them up over the ranks. A gradient of zero may be None.
 #
-# **Budget.** A row travels once to each expert that was chosen, and once back; in backward the same again. Each rank tells the others E counts of 8 bytes, and nobody sends all rows to everybody. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
+# **Budget.** A row travels once to each expert that was chosen, and once back; in backward the same again. Each rank tells the others E counts of 8 bytes, by all_to_all or all_gather, and nobody sends all rows to everybody. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
 #
 # <details>
 # <summary>Hint: autograd and the exchange</summary>
 #
-# Autograd does not see torch's plain calls, as lesson 14 has shown. Write an `autograd.Function` that exchanges rows. Its backward is the same exchange, with the two lists of sizes in each other's place.
+# Autograd does not see torch's plain calls, as lesson 14 has shown. Write an `autograd.Function` that exchanges rows. (On gloo, `dist.all_to_all` wants tensors of one shape; `all_to_all_single` takes sizes.) Its backward is the same exchange, with the two lists of sizes in each other's place.
 #
 # </details>
 # <details>
@@ -228,7 +228,7 @@ assert all("4 times" in f.text for f in found[1:])
 assert compare_gradients(reference, run(train_step, True).results)[1].kind == "equal"
 
 # %% [markdown] id="16-da4132"
-# The router is right, and each expert's gradient is four times too large. An expert has seen the tokens of all four ranks, and backward has brought it the gradients of all four losses: their *sum* is in it already. Averaging would have divided that sum by four. So divide by n, and send nothing; the last line of the cell holds that this is right. Where the loss is divided by the tokens of all ranks from the start, as in the exercise, the sum is whole as it is.
+# The router is right, and each expert's gradient is four times too large. An expert has seen the tokens of all four ranks, and backward has brought it the gradients of all four losses: their *sum* is in it already. Averaging would have divided that sum by four. So divide by n, and send nothing; the last line of the cell holds that this is right. Where the loss is a sum over the tokens of all ranks, as in the exercise, nothing is left to divide.
 #
 # Adam hides the factor, because it divides a gradient by its own size. Weight decay and clipping do not hide it. The mistake has been made in both directions: twice too large with two ranks in [pytorch#160285](https://github.com/pytorch/pytorch/issues/160285), too large by the number of expert-parallel ranks in [Megatron-LM#5956](https://github.com/NVIDIA/Megatron-LM/pull/5956), and contributions missing in [transformers#48205](https://github.com/huggingface/transformers/pull/48205). [megablocks#86](https://github.com/databricks/megablocks/issues/86) explains the factor. And a norm of all gradients counts an expert once, on its own rank: [Megatron-LM#5916](https://github.com/NVIDIA/Megatron-LM/pull/5916) had to mend that.
 #
@@ -323,7 +323,7 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 #
 # **Optional · 16.2 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. The largest load of a rank is at most 4/3 of the best possible one in the cases of `check`. Equal loads give equal placements.
+# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. In the cases of `check`, the largest load of a rank is at most 4/3 of the smallest possible with E/n experts on each. The same loads give the same lists in each call, because every rank makes them for itself.
 #
 # <details>
 # <summary>Hint: what goes first</summary>
@@ -403,7 +403,7 @@ assert min(of_each) > 1.8 and abs(of_all - 1) < 0.01
 #
 # **Optional · 16.3 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** The balancing loss of the tokens of all ranks, the same on every rank. p (T, E) are this rank's probabilities, `chosen` (T, k) its choices; T may differ by rank. The loss counts once: the gradient of p is that of one process that has all tokens. **Budget.** One all_reduce of 2·E numbers and a count, each of at most 8 bytes, and no call in backward. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
+# **Goal.** The balancing loss of the tokens of all ranks, the same on every rank. p (T, E) are this rank's probabilities, `chosen` (T, k) its choices, which are not always the largest p; T may differ by rank. The loss counts once: the gradient of p is that of one process that has all tokens. **Budget.** One all_reduce of 2·E numbers and a count, each of at most 8 bytes, and no call in backward. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
 #
 # <details>
 # <summary>Hint: a value from all, a gradient from here</summary>
@@ -461,7 +461,7 @@ draw.mesh(job, (2, 4), caption="Rows exchange tokens, columns add up the gradien
           "copies.")
 
 # %% [markdown] id="16-d29342"
-# Four exchanges in a row are one of counts, there, back, and one in backward; the tokens' own gradient, which would need another, is not asked for.
+# Each row has four exchanges: one of counts, one there, one back, and one in backward; the tokens' own gradient, which would need another, is not asked for.
 #
 # Tensor and pipeline parallelism are further dimensions of the same mesh. Frameworks fold them: the ranks that cut attention into heads may be those that hold different experts, because a layer is either the one or the other.
 #

@@ -112,6 +112,8 @@ WRONG = {
     "not_put_back_by_expert": ("by_functional_collectives", "16.values-differ", "the second "
                                "permutation is forgotten",
                                ("results[by_expert.argsort()]", "results")),
+    "put_where_they_went": ("by_functional_collectives", "16.by-arrival", "order is taken for its "
+                            "inverse", ("y[order.argsort()]", "y[order]")),
     "by_expert": ("solution", "16.other-expert", "rows are sorted by expert where they leave",
                   (".repeat(n).repeat_interleave(heard)",
                    ".repeat_interleave(heard.view(n, mine).sum(0))")),
@@ -139,6 +141,11 @@ WRONG = {
                          "gradient.shape[1])\n            dist.all_to_all_single(arrived, "
                          "gradient.contiguous(), sizes_out, sizes_in)",
                          "            arrived = gradient.clone()")),
+    "sizes_as_forward": ("solution", "16.backward-sizes", "the same call in forward and backward",
+                         ("gradient.contiguous(), sizes_out, sizes_in)",
+                          "gradient.contiguous(), sizes_in, sizes_out)")),
+    "router_reads_a_copy": ("solution", "16.router-unseen", "tokens are detached where they are "
+                            "routed", ("F.softmax(x @", "F.softmax(x.detach() @")),
     "hard_choice": ("solution", "16.router-unseen", "argmax and topk choose, and choosing has no "
                     "gradient", ("    weights = (best", "    best = best.detach()\n"
                                  "    weights = (best")),

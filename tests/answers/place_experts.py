@@ -38,6 +38,20 @@ WRONG = {
                 (" if len(ranks[r]) < room", "")),
     "blocks": ("solution", "16.heavy", "rank r has those from r·E/n on",
                ("return ranks", "return [[*range(r * room, (r + 1) * room)] for r in range(n)]")),
+    "snake": ("solution", "16.heavy", "sorted, dealt out to the ranks and back again",
+              ("    return ranks", "    order = sum(ranks, [])\n"
+               "    order.sort(key=loads.__getitem__, reverse=True)\n"
+               "    turns = [order[i : i + n][:: 1 - i // n % 2 * 2] for i in "
+               "range(0, len(order), n)]\n    return [list(rank) for rank in zip(*turns)]")),
+    "total_is_the_last": ("solution", "16.heavy", "the total is set, and not added to",
+                          ("totals[emptiest] +=", "totals[emptiest] =")),
+    "chance": ("solution", "16.unequal", "equal loads are placed by chance",
+               (" n: int)", " n: int, chance=__import__('random').Random(0))"),
+               ("key=loads.__getitem__, reverse=True",
+                "key=lambda e: (loads[e], chance.random()), reverse=True")),
+    "tensors": ("solution", "16.places", "argsort gives tensors, not numbers",
+                ("sorted(range(len(loads)), key=loads.__getitem__, reverse=True)",
+                 "torch.tensor(loads).argsort(descending=True)")),
     "loads": ("solution", "16.places", "the loads are placed, and not the experts",
               (".append(e)", ".append(loads[e])")),
     "nothing": ("with_a_heap", "16.returns-nothing", "return is forgotten", ("return ranks", "")),
