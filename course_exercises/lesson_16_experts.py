@@ -276,11 +276,7 @@ def in_their_place(play: Play) -> Iterator[Finding]:
 
 def placed(order: Callable[[Loads], list[int]]) -> Callable[[Play], bool]:
     """The experts lie as if they had been placed in this order."""
-
-    def when(play: Play) -> bool:
-        return found("heavy")(play) and play.returned == place(play.inputs[0], order)
-
-    return when
+    return lambda play: found("heavy")(play) and play.returned == place(play.inputs[0], order)
 
 
 exercise(
