@@ -38,6 +38,7 @@ _OPERATORS = {
     "binary_cross_entropy_with_logits kl_div scaled_dot_product_attention eq ne lt gt __eq__",
     "gather index_select masked_fill _foreach_lerp_ _foreach_addcmul_ _foreach_addcdiv_",
 }
+_NAME_DEVICES = {torch.device, torch._C._nn._parse_to}  # and put nothing there
 _REFUSE_MIXED = {name for names in _OPERATORS for name in names.split()}
 
 
@@ -72,7 +73,7 @@ class Placement(TorchFunctionMode):
         target = None
         if self._rank.gpu.default is not None and function in _device_constructors():
             kwargs.setdefault("device", self._rank.gpu.default)
-        if function is not torch.device and "device" in kwargs:
+        if "device" in kwargs and function not in _NAME_DEVICES:
             target, kwargs["device"] = _take_device(kwargs["device"], self._rank)
         kwargs.pop("pin_memory", None)
         _refuse_generator(kwargs.get("generator"), target)

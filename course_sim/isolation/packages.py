@@ -21,7 +21,7 @@ import builtins
 import importlib.abc
 import sys
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import _lru_cache_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
 from operator import is_
@@ -53,10 +53,19 @@ asked_early: dict[str, str] = {}  # packages that ranks have imported and that a
 
 
 class Environ(dict):
-    """The mapping behind a rank's ``os.environ``; it notes who asks for the rank."""
+    """The mapping behind a rank's ``os.environ``; it notes who asks for the rank, and not who
+    copies all of it.
+    """
+
+    _copied = 0  # how many of the next questions are those of a copy
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._copied = len(self)
+        return super().__iter__()
 
     def __getitem__(self, key: bytes) -> bytes:
-        if key in (b"RANK", b"LOCAL_RANK"):
+        self._copied -= 1
+        if key in (b"RANK", b"LOCAL_RANK") and self._copied < 0:
             note_question()
         return super().__getitem__(key)
 
@@ -65,7 +74,7 @@ def note_question() -> None:
     """Somebody asks for the rank. A package that does so while a rank imports it keeps the answer,
     which is that rank's alone.
     """
-    if (rank := current()) and rank.importing not in ("", "torch"):
+    if (rank := current()) and rank.importing not in ("", "torch", "functorch"):
         asked_early[rank.importing] = (
             "which asks for the rank while it is imported: import it before you call simulate()"
         )

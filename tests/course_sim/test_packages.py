@@ -114,6 +114,33 @@ FILES = {
                 _GROUPS["all"] = dist.new_group()
             return dist.get_rank(_GROUPS["all"])
         """,
+    # knows nothing of ranks, as hydra
+    "one_config.py": """
+        import torch
+
+        class Singleton(type):
+            made = {}
+
+            def __call__(cls):
+                if cls not in cls.made:
+                    cls.made[cls] = super().__call__()
+                return cls.made[cls]
+
+        class Config(metaclass=Singleton):
+            def __init__(self):
+                self.number = getattr(torch, "distributed").get_rank()
+
+        def mine():
+            return Config().number
+        """,
+    "copies_all.py": """
+        import os
+        import torch.distributed as dist
+        SETTINGS = {key: value for key, value in dict(os.environ).items() if key == "SETTING"}
+
+        def mine():
+            return dist.get_rank()
+        """,
     # asks for the rank, and keeps nothing
     "plain.py": """
         import os
@@ -138,7 +165,7 @@ FILES = {
         """,
 }
 KEEPING = ["borg", "global_in", "on_function", "singleton", "on_class", "cached", "group_kept"]
-KEEPING += ["marks_another"]
+KEEPING += ["marks_another", "one_config"]
 
 
 @pytest.fixture(autouse=True)
@@ -239,6 +266,12 @@ def test_packages_that_keep_nothing_are_executed_once(monkeypatch):
 def test_who_asks_for_the_rank_while_it_is_imported_is_named():
     with pytest.warns(RuntimeWarning, match="share the module at_import, .*import it before"):
         simulate(asks, "at_import", world_size=SIZE)
+
+
+def test_who_copies_the_environment_does_not_ask():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert simulate(asks, "copies_all", world_size=SIZE).results == WANTED
 
 
 def test_a_package_imported_before_is_not_warned_of():
