@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from course_lib.errors import Blocked
 from course_lib.recording.stuck_ranks import LOOK_SECONDS, ask_who_is_late
 from course_tools.watch.job import Job
 from course_tools.watch.job_folder import append_exit
@@ -87,8 +88,8 @@ class Watcher:
         elif self.parent.asked_at is None:
             if not (error := job.detector.look()):
                 self._note_quiet(now)
-            elif not self._ask_for_stacks():
-                self._tell(error)
+            elif not (isinstance(error, Blocked) and self._ask_for_stacks()):
+                self._tell(error)  # of ranks that wait, with the lines from which they have come
 
     def _conclude(self) -> None:
         """Say what was wrong, unless that has been said, and look no more."""
@@ -121,6 +122,7 @@ class Watcher:
         )
         if calls != self._calls or not waits:
             self._calls, self._quiet_since = calls, now
+            self._asked_for_stacks = False  # what they have answered is old
         if forming in self._noted or now - self._quiet_since < QUIET:
             return
         if self._ask_for_stacks():
