@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from course_lib import user_code
-from course_lib.errors import Blocked, CourseError, Mismatch
+from course_lib import Network, simulate
+from course_lib.errors import CourseError
 from course_lib.trace import Run
-from course_tools.watch.script import run_as_main
+from course_tools.watch.reports import name_ranks
+from course_tools.watch.script import add_script, claim_script, run_as_main
 
-_NETWORKS = "ethernet_100g", "ethernet_10g", "infiniband_ndr", "nvlink4", "pcie5"
+_NETWORKS = {
+    "ethernet_100g": Network.ethernet_100g(),
+    "ethernet_10g": Network.ethernet_10g(),
+    "infiniband_ndr": Network.infiniband_ndr(),
+    "nvlink4": Network.nvlink4(),
+    "pcie5": Network.pcie5(),
+}
 _USAGE = """python -m course_lib.rehearse [--ranks N | --nodes N --gpus N] [OPTIONS] SCRIPT.py …
        python -m course_lib.rehearse [OPTIONS] -m MODULE …"""
 
@@ -37,10 +44,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--trace", type=Path, metavar="FILE", help="write the trace, for Perfetto")
     made.add_argument("--json", action="store_true", help="say how it ended as one object")
-    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
-    made.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
-    )
+    add_script(made)
     return made
 
 
@@ -56,10 +60,12 @@ def main(argv: Sequence[str]) -> int:
         print("course_lib.rehearse: interrupted", file=sys.stderr)
         return 130
     except CourseError as error:
-        _save_trace(options, error.run)
+        if options.trace and error.run:
+            error.run.trace.save(options.trace)
         _say(options, type(error).__name__, str(error), error)
         return 1
-    _save_trace(options, run)
+    if options.trace:
+        run.trace.save(options.trace)
     calls = len(run.trace.events)
     told = f"{run.world_size} ranks made {calls:,} calls, and nothing went wrong."
     if not calls:
@@ -108,25 +114,19 @@ def _find_module(name: str) -> bool:
 def _prepare(options: argparse.Namespace) -> None:
     """Set ``sys.argv`` and ``sys.path`` as Python does, and let the script's code be the user's."""
     sys.argv = list(options.words)
-    user_code.shown = 3
+    claim_script(options.words, options.is_module)
     if not options.is_module:
-        script = os.path.abspath(options.words[0])
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
-        user_code.claim_place(script)
-        user_code.name_cells({script: os.path.basename(script)})
+        sys.path[0] = os.path.dirname(os.path.realpath(options.words[0]))
 
 
 def _play(options: argparse.Namespace) -> Run:
-    from course_lib import Network, simulate
-
     gpus = options.gpus or options.ranks or 4
-    between = getattr(Network, options.network)()
     return simulate(
         run_as_main,
         options.words,
         options.is_module,
         world_size=options.nodes * gpus,
-        network=Network.cluster(options.nodes, gpus, Network.nvlink4(), between),
+        network=Network.cluster(options.nodes, gpus, Network.nvlink4(), _NETWORKS[options.network]),
         limit=options.limit,
         backend="nccl",
         init=False,
@@ -134,23 +134,11 @@ def _play(options: argparse.Namespace) -> Run:
     )
 
 
-def _save_trace(options: argparse.Namespace, run: Run | None) -> None:
-    if options.trace and run:
-        run.trace.save(options.trace)
-
-
 def _say(options: argparse.Namespace, kind: str, text: str, error: Any = None) -> None:
     """Say on stderr how it ended: ``kind`` is the class of the error, or "Right" or "Alone"."""
     if options.json:
-        print(json.dumps({"kind": kind, "text": text, **_name_ranks(error)}), file=sys.stderr)
+        ranks, lines = name_ranks(error)
+        facts = {"kind": kind, "text": text, "ranks": ranks, "lines": lines}
+        print(json.dumps(facts), file=sys.stderr)
     else:
         print(f"\ncourse_lib.rehearse: {kind}: {text}", file=sys.stderr)
-
-
-def _name_ranks(error: Any) -> dict[str, Any]:
-    """The ranks that an error names, and their lines where it knows them."""
-    if isinstance(error, Blocked):
-        return {"ranks": [w.rank for w in error.waits], "lines": [w.line for w in error.waits]}
-    if isinstance(error, Mismatch):
-        return {"ranks": list(error.ranks), "lines": list(error.lines)}
-    return {"ranks": [error.rank]} if hasattr(error, "rank") else {}

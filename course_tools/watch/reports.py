@@ -17,17 +17,14 @@ from course_tools.watch.job_folder import start_of
 def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False) -> str:
     """Word the verdict on a job."""
     kind, text = type(error).__name__, str(error)
+    ranks, lines = name_ranks(error)
     if isinstance(error, Blocked):
-        ranks, lines = [w.rank for w in error.waits], [w.line for w in error.waits]
         awaited = {job.ranks[r] for wait in error.waits for r in wait.on}
         for rank in sorted(awaited, key=lambda rank: rank.number):
             if rank.returned and rank.last_call:
                 text += f"\nrank {rank.number} {_say_end(rank)}"
         text += "".join(f"\n{row}" for row in _say_callers(job, ranks))
-    elif isinstance(error, Mismatch):
-        ranks, lines = list(error.ranks), list(error.lines)
-    else:
-        ranks = [error.rank]  # type: ignore[attr-defined]
+    elif not isinstance(error, Mismatch):
         outcome = job.ranks[ranks[0]].outcome
         lines = list(outcome.lines[-1:]) if outcome else []
     if isinstance(error, Blocked | Mismatch) and not all(r.outcome for r in job.seen) and job.live:
@@ -36,6 +33,16 @@ def report_error(error: CourseError, job: Job, as_json: bool, ends: bool = False
     if job.live and not as_json:
         text += f"\nIts calls: python -m course_lib.watch --read {job.folder}"
     return _format(kind, text, ranks, lines, job, as_json)
+
+
+def name_ranks(error: CourseError | None) -> tuple[list[int], list[Line | None]]:
+    """The ranks that an error names, and the line of each, where the error knows it."""
+    if isinstance(error, Blocked):
+        return [w.rank for w in error.waits], [w.line for w in error.waits]
+    if isinstance(error, Mismatch):
+        return list(error.ranks), list(error.lines)
+    rank: int | None = getattr(error, "rank", None)
+    return [] if rank is None else [rank], []
 
 
 def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
@@ -74,10 +81,9 @@ def _say_callers(job: Job, ranks: Sequence[int]) -> list[str]:
     alike: dict[str, list[int]] = {}
     for number in ranks:
         path = job.ranks[number].stack.lines
-        callers, line = path[:-1], next(reversed(path), None)
         # The outermost line of a script is hardly more than main(), unless it is in another file.
-        if line and callers and (len(callers) > 1 or callers[-1].where != line.where):
-            alike.setdefault(f"has come from   {callers[-1]}", []).append(number)
+        if len(path) > 2 or (len(path) == 2 and path[0].where != path[1].where):
+            alike.setdefault(f"has come from   {path[-2]}", []).append(number)
     return [_make_row(what, those) for what, those in [*alike.items()][:_MOST_ROWS]]
 
 

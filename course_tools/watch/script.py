@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import runpy
@@ -9,11 +10,32 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 
+from course_lib import user_code
+
 # Files whose frames a traceback must not show: they run the script, and wrap torch's functions.
 _HOUSE = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 _PLACES = ("course_tools/watch", "course_lib/recording", "course_lib/watch.py")
 _OURS = tuple(os.path.join(_HOUSE, place) for place in _PLACES)
 _ours: types.ModuleType  # our own __main__, kept alive: its functions still run
+
+
+def add_script(made: argparse.ArgumentParser) -> None:
+    """Let a command be followed by a script, or by a module, and its arguments."""
+    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
+    made.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
+    )
+
+
+def claim_script(words: Sequence[str], is_module: bool) -> None:
+    """Let the script be the user's own code, even if it is one of this library's, and show lines
+    with three parts of their path.
+    """
+    user_code.shown = 3
+    if not is_module:
+        script = os.path.abspath(words[0])
+        user_code.claim_place(script)
+        user_code.name_cells({script: os.path.basename(script)})
 
 
 def run_script(words: Sequence[str], is_module: bool, failed: Callable) -> None:

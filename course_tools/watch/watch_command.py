@@ -10,9 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from course_lib import user_code
 from course_lib.trace import many_events
-from course_lib.user_code import claim_place
 from course_tools.watch import parent, watched_rank
 from course_tools.watch.flight_recorder import dumps_in, judge
 from course_tools.watch.job import Job
@@ -20,6 +18,7 @@ from course_tools.watch.job_folder import append_exit, job_folder, process_began
 from course_tools.watch.parent import Parent
 from course_tools.watch.reader import Watcher
 from course_tools.watch.reports import report_error, say
+from course_tools.watch.script import add_script, claim_script
 
 _USAGE = """torchrun … -m course_lib.watch [--keep FOLDER] [--json] [--end] SCRIPT.py ARGUMENTS…
        torchrun … -m course_lib.watch [OPTIONS] -m MODULE ARGUMENTS…
@@ -41,10 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     made.set_defaults(keep=os.environ.get("COURSE_LIB_LOGS"))
     made.add_argument("--json", action="store_true", help="say it as one object, for tools")
     made.add_argument("--end", action="store_true", help="end a job that can never go on")
-    made.add_argument("-m", dest="is_module", action="store_true", help="run a module as a script")
-    made.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="SCRIPT.py", help="the script, and its arguments"
-    )
+    add_script(made)
     return made
 
 
@@ -57,11 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if "RANK" not in os.environ:
         make_parser().error("there is no RANK: start it with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
-    if not options.is_module:
-        script = os.path.abspath(options.words[0])
-        claim_place(script)  # even if it is one of this library's own
-        user_code.name_cells({script: os.path.basename(script)})
-    user_code.shown = 3
+    claim_script(options.words, options.is_module)
     if waiting := parent.fork():
         _stay(waiting, folder, number, options)
     watched_rank.run(options.words, options.is_module, number, folder)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from course_lib import user_code
 from course_tools.rehearse.rehearse_command import main
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +43,12 @@ def write(folder: Path, source: str, name: str = "train.py") -> str:
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch):
-    """The command makes the process look as a script's."""
+    """The command makes the process look as a script's, and shows longer paths from then on."""
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(user_code, "shown", user_code.shown)
+    yield
+    user_code.claim_place("\0")
 
 
 def test_a_script_runs_as_it_is(tmp_path: Path):
