@@ -13,13 +13,13 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from traceback import walk_stack
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -42,22 +42,14 @@ from course_sim.gpu import nccl, streams
 from course_sim.isolation import compat
 from course_sim.isolation.modules import is_imported, users_modules
 from course_sim.isolation.packages import asked_early
-from course_sim.isolation.private import Privacy
+from course_sim.isolation.private import Place, Privacy
 from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
-from course_sim.true_size import shapes, valueless
-from course_sim.true_size.arguments import check
+from course_sim.true_size.arguments import choose_played
 from course_sim.true_size.hardware import GPU
-from course_sim.true_size.sized_gpu import SizedGpu, SizedScheduler
-from course_sim.true_size.sized_run import Kernels, SizedRun
 
-# By backend: who decides what runs next, all groups, and a rank's end of one.
-_RULES: dict[str, tuple[type[Scheduler], type[Groups], type[SimulatedGroup]]] = {
-    "gloo": (Scheduler, Groups, SimulatedGroup),
-    "nccl": (nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup),
-}
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
 _one_at_a_time = threading.Lock()
@@ -95,7 +87,7 @@ class Program:
             raise CourseError(f"seed={self.seed!r}: give a whole number")
         if not (isinstance(limit, (int, float)) and 0 < limit < math.inf):
             raise CourseError(f"limit={limit!r}: give a number of seconds above zero")
-        if self.backend not in [*_RULES]:
+        if self.backend not in ("gloo", "nccl"):
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         if self.cuda and self.backend != "nccl":
             raise CourseError("cuda=True: GPUs are modelled with backend='nccl' only")
@@ -103,7 +95,7 @@ class Program:
             raise CourseError(
                 'cuda=True and gpu: a run at its true size does not say "cuda"; give one of them'
             )
-        self.play = check(self.gpu, self.play, self.backend, n)
+        self.play = choose_played(self.gpu, self.play, self.backend, n)
         try:
             Fabric(self.network, n, self.seed)
         except ValueError as error:
@@ -113,6 +105,37 @@ class Program:
         notebook_cells()  # names them, for the lines in events and errors
         with _pickled_by_value(self.fn) as self.modules:
             self.parcel = pack_call(self.fn, self.args)
+
+
+class Rules(NamedTuple):
+    """What differs between backends, and with ``cuda`` and ``gpu``."""
+
+    scheduling: Callable[..., Scheduler]  # who decides what runs next
+    grouping: type[Groups]  # all groups
+    end: type[SimulatedGroup]  # a rank's end of one
+    places: Sequence[Place] = ()  # what else is replaced in ranks
+    mode: Callable[[Rank], AbstractContextManager] = nullcontext  # what their function runs in
+
+
+def _choose_rules(program: Program) -> Rules:
+    """The rules of a program. Two kinds of modules are imported here, as they import much of torch,
+    which other programs need not wait for.
+    """
+    if program.backend == "gloo":
+        return Rules(Scheduler, Groups, SimulatedGroup)
+    places = streams.places()
+    if program.gpu is not None:
+        from course_sim.true_size import shapes, sized_gpu, valueless
+
+        scheduling = partial(sized_gpu.SizedScheduler, program.gpu)
+        groups, end = valueless.ValuelessGroups, valueless.ValuelessGroup
+        return Rules(scheduling, groups, end, places + shapes.places(), shapes.Shapes)
+    usual = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, places)
+    if program.cuda:
+        from course_sim.gpu import cuda, placement
+
+        return usual._replace(places=places + cuda.places(), mode=placement.Placement)
+    return usual
 
 
 @contextmanager
@@ -211,44 +234,29 @@ class Execution:
     ) -> None:
         self.program = program
         self.run_ahead = run_ahead
-        # what a rank's function runs in: nothing, or gpu/placement.py's Placement
-        self._mode: Callable[[Rank], AbstractContextManager] = nullcontext
         self._failed: list[RankOutcome] = []
         self._left: list[RankOutcome] = []  # by sys.exit(), which is as good as returning
         n = program.world_size
-        scheduling, grouping, end = _RULES[program.backend]
-        if program.gpu is not None:
-            scheduling = SizedScheduler
-            grouping, end = valueless.ValuelessGroups, valueless.ValuelessGroup
-        scheduling = ahead.AheadScheduler if run_ahead else scheduling
+        self._rules = rules = _choose_rules(program)
+        scheduling = ahead.AheadScheduler if run_ahead else rules.scheduling
         self.scheduler = scheduling(n, program.seed, program.play or ())
-        self._gpus: dict[int, SizedGpu] = {}  # of ranks at their true size
         self.ranks = self.scheduler.ranks
         fabric = Fabric(program.network, n, program.seed)
-        self.groups = grouping(self.scheduler, fabric, program.buffered, program.init)
+        self.groups = rules.grouping(self.scheduler, fabric, program.buffered, program.init)
+        most = 0 if program.gpu else poison.MOST // n  # without values there is nothing to poison
         for rank in self.ranks:
             rank.groups = self.groups
-            rank.make_end = partial(end, self.groups, rank)
+            rank.make_end = partial(rules.end, self.groups, rank)
             rank.says_cuda = program.cuda
             flipped = flip[1] if rank.number == flip[0] else 0
-            rank.buffers = Buffers(poison.MOST // n, side, flipped)
-            if program.gpu is not None:
-                rank.buffers = Buffers(0, side, flipped)
-                rank.gpu = self._gpus[rank.number] = SizedGpu(rank, program.gpu)
+            rank.buffers = Buffers(most, side, flipped)
 
     def play(self) -> None:
         """Let all ranks run to their end, and find out what came of it."""
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
-            places = streams.places() if program.backend == "nccl" else []
-            here = 0
-            if program.cuda:
-                from course_sim.gpu import cuda, placement  # which import much of torch
-
-                self._mode, places = placement.Placement, places + cuda.places()
-                here = program.network.gpus_per_node or 0
-            if program.gpu is not None:
-                self._mode, places = self._play_sized, places + shapes.places()
+            here = (program.cuda and program.network.gpus_per_node) or 0
+            places = self._rules.places
             self.privacy = Privacy(self.scheduler, program.modules, places, here)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
@@ -261,10 +269,6 @@ class Execution:
             compat.recast_as_callers(failed.exception)
         self.output = self.privacy.output()
         self.seconds = max(rank.clock for rank in self.ranks)
-
-    def _play_sized(self, rank: Rank) -> shapes.Shapes:
-        """The mode in which a rank's tensors have no values."""
-        return shapes.Shapes(self._gpus[rank.number])
 
     def _find_error(self) -> BaseException | None:
         """What went wrong first, or else what is only seen at the end; None if nothing did."""
@@ -299,7 +303,7 @@ class Execution:
             compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            with self._mode(rank):
+            with self._rules.mode(rank):
                 result = function(*args)
             # as it comes back from a process
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)
@@ -366,5 +370,7 @@ class Execution:
         run = Run(results, trace, self.seconds, len(calls), "simulated", self.output)
         if self.program.gpu is None:
             return run
-        kernels = {rank: Kernels(self._gpus[rank].costs) for rank in self.scheduler.played}
-        return SizedRun(**vars(run), gpu=self.program.gpu, kernels=kernels)
+        from course_sim.true_size import sized_run
+
+        played = [self.ranks[r] for r in self.scheduler.played]
+        return sized_run.add_kernels(run, self.program.gpu, played)

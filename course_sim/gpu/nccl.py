@@ -56,8 +56,11 @@ class NcclScheduler(Scheduler):
         self.owners: dict[tuple[int, int], int] = {}  # by machine and GPU: who uses it
         self.on_host: set[str] = set()  # groups of gloo
         for rank in self.ranks:
-            rank.gpu = Gpu(rank)
+            rank.gpu = self.make_gpu(rank)
             rank.has_gpu = True
+
+    def make_gpu(self, rank: Rank) -> Gpu:
+        return Gpu(rank)
 
     def is_hosts(self, op: Event) -> bool:
         """Whether a call is one between hosts, which no GPU knows of."""

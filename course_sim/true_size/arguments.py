@@ -9,7 +9,7 @@ from course_lib.errors import CourseError
 from course_sim.true_size.hardware import GPU
 
 
-def check(gpu: Any, play: Any, backend: str, world_size: int) -> Collection[int] | None:
+def choose_played(gpu: Any, play: Any, backend: str, world_size: int) -> Collection[int] | None:
     """Which ranks are played, in order; None for all. Raises CourseError for a bad argument."""
     if gpu is not None and not isinstance(gpu, GPU):
         raise CourseError(f"gpu={gpu!r}: give a GPU, as GPU.h100()")

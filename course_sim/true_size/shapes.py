@@ -28,7 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from course_sim.isolation import compat
 from course_sim.isolation.private import Place
-from course_sim.rank import current
+from course_sim.rank import Rank, current
 from course_sim.true_size.kernels import find_cost, list_tensors
 from course_sim.true_size.sized_gpu import SizedGpu
 
@@ -39,9 +39,10 @@ _ASKED = {"_local_scalar_dense": "item", "equal": "torch.equal"}
 class Shapes(compat.FakeTensorMode):
     """See Note [One mode for each rank]; it charges the rank's GPU for each operator."""
 
-    def __init__(self, gpu: SizedGpu) -> None:
+    def __init__(self, rank: Rank) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self._gpu = gpu
+        assert isinstance(rank.gpu, SizedGpu)
+        self._gpu = rank.gpu
         self._within = False  # an operator whose shapes are worked out by playing others
         # Its memory of tensors that it has made would keep ``module.to(dtype)`` from swapping them.
         self.fake_tensor_converter.set_tensor_memo = lambda *_: None  # type: ignore[method-assign]

@@ -25,19 +25,6 @@ from course_sim.true_size.kernels import Cost
 _SHOWS = {"__repr__": "print", "__format__": "print", "__array__": "numpy", "numpy": "numpy"}
 
 
-class SizedScheduler(NcclScheduler):
-    """See Note [Host time is owed]."""
-
-    def post(self, call: Call) -> None:
-        call.rank.gpu.stand_still_until(self.now)
-        super().post(call)
-
-    def read_clock(self) -> float:
-        if self.running is not None:
-            self.running.gpu.stand_still_until(self.now)
-        return self.now
-
-
 class SizedGpu(Gpu):
     """A rank's GPU that takes as long for a kernel as the figures of ``hardware`` say."""
 
@@ -99,3 +86,23 @@ class SizedGpu(Gpu):
                 f"have shapes alone: leave that out.{where}"
             )
         )
+
+
+class SizedScheduler(NcclScheduler):
+    """See Note [Host time is owed]."""
+
+    def __init__(self, hardware: GPU, *args: Any) -> None:
+        self._hardware = hardware
+        super().__init__(*args)
+
+    def make_gpu(self, rank: Rank) -> Gpu:
+        return SizedGpu(rank, self._hardware)
+
+    def post(self, call: Call) -> None:
+        call.rank.gpu.stand_still_until(self.now)
+        super().post(call)
+
+    def read_clock(self) -> float:
+        if self.running is not None:
+            self.running.gpu.stand_still_until(self.now)
+        return self.now

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
 from course_lib.trace import Run, Trace
+from course_sim.rank import Rank
 from course_sim.true_size.hardware import GPU
+from course_sim.true_size.sized_gpu import SizedGpu
 
 _SHOWN = 12  # kinds; the others are one row
 _GIB = 2**30
@@ -72,8 +74,9 @@ class Kernels(Table):
 
 
 def _add(name: str, kinds: Sequence[Kind]) -> Kind:
-    total: Callable[[str], Any] = lambda what: sum(getattr(kind, what) for kind in kinds)  # noqa: E731
-    return Kind(name, total("number"), total("seconds"), total("flops"), total("nbytes"))
+    """All these kinds as one."""
+    columns = [kind[1:] for kind in kinds] or [(0, 0.0, 0, 0)]
+    return Kind(name, *map(sum, zip(*columns, strict=True)))
 
 
 class Memory(Table):
@@ -100,15 +103,22 @@ class Memory(Table):
         ]
 
 
-@dataclass(frozen=True)
+def add_kernels(run: Run, gpu: GPU, played: Sequence[Rank]) -> SizedRun:
+    """The Run of a program at its true size, with what the GPUs of the ranks that ran have done."""
+    costs = {rank.number: rank.gpu.costs for rank in played if isinstance(rank.gpu, SizedGpu)}
+    kernels = {rank: Kernels(by_kind) for rank, by_kind in costs.items()}
+    return SizedRun(**vars(run), gpu=gpu, kernels=kernels)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SizedRun(Run):
     """A Run with ``gpu``: ``kernels[r]`` is the table of rank r, if it was played. ``memory`` has
     the ``peak`` of the bytes that were alive, and says whether it ``fits``; ``trace.memory`` has
     the curves, which ``draw.memory(run)`` draws.
     """
 
-    gpu: GPU = None  # type: ignore[assignment]
-    kernels: dict[int, Kernels] = None  # type: ignore[assignment]
+    gpu: GPU
+    kernels: dict[int, Kernels]
 
     @property
     def memory(self) -> Memory:
