@@ -78,8 +78,7 @@ class Level:
 #
 # A diagnosis that is new goes before every other that is true of its plays and says less.
 # tests/course_check/test_tables.py holds the pairs in which that matters;
-# tests/course_exercises/test_zoo.py holds
-# the hint of each wrong answer that is known.
+# tests/course_exercises/test_zoo.py holds the hint of each wrong answer that is known.
 
 
 def diagnose(ex: Exercise, level: Level) -> tuple[Diagnosis, Play]:

@@ -164,10 +164,9 @@ def lesson(notebook: dict, name: str, wheel: str) -> dict:
             text = "".join(cell["source"])
             for file, page in PAGES.items():
                 text = text.replace(f"](../../{file})", f"](../{page})")
-            place = (
-                f'<span id="{cell["id"]}"></span>\n\n' if "●" in text else ""
-            )  # states an exercise
-            cell["source"] = place + text.replace("../../", "../")
+            cell["source"] = text.replace("../../", "../")
+            if "●" in text:  # it states an exercise, and the map leads here
+                cell["source"] = f'<span id="{cell["id"]}"></span>\n\n' + cell["source"]
         elif cell["metadata"].get("role") == "answer":  # a solution is shown when it is asked for
             cell["metadata"]["tags"] = ["hide-input"]
         if told := pictures_in_words(cell):
