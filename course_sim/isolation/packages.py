@@ -20,7 +20,7 @@ from __future__ import annotations
 import builtins
 import importlib.abc
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import _lru_cache_wrapper
 from importlib.machinery import ModuleSpec, PathFinder
@@ -43,6 +43,7 @@ _DICTS = (dict, defaultdict, OrderedDict)
 _LISTS = (list, set, deque)
 _PASSING = {"__warningregistry__", "__signature__"}  # names that Python itself binds
 _BUILTINS = vars(builtins)
+LOOKS = 3  # how many of a script's first handovers are looked at; each takes a tenth of a second
 
 # These live as long as the process: what one execution has learned, the next one uses.
 _known: set[str] = set()  # modules whose source has been read, or need not be
@@ -195,6 +196,7 @@ class Packages:
 
     def __init__(self, caller: Rank) -> None:
         self._caller = caller
+        self._looks: Counter[int] = Counter()  # how many times each rank has been looked at
         self.changed = False  # whether something has, and was not swapped: all of it is wrong
         _walk(_find_new_modules())
         for number, (place, before) in list(_held.items()):
@@ -224,12 +226,25 @@ class Packages:
 
     def swap(self, leaving: Rank, following: Rank) -> None:
         """Keep the content that the one leaves, and put the other one's in its place."""
+        if leaving.says_cuda and self._looks[leaving.number] < LOOKS:
+            self._looks[leaving.number] += 1
+            self._learn()
         if not _own:
             return
         leaving.packages = {number: _content(_held[number][0]) for number in _own}
         for number, names in _own.items():
             kept = following.packages if number in following.packages else self._caller.packages
             _put(_held[number][0], names, kept[number])
+
+    def _learn(self) -> None:
+        """What the rank that leaves has changed is its own from now on. A script writes files, so
+        that it had better not be executed once more.
+        """
+        for number, (place, before) in _held.items():
+            names = _find_changes(before, _content(place)).difference(_own.get(number, ()))
+            if names:
+                _own[number] = names.union(_own.get(number, ()))
+                self._caller.packages[number] = before
 
     def restore(self) -> None:
         """Let packages hold what they held before, and learn what has to be swapped."""

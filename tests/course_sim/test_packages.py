@@ -263,6 +263,27 @@ def test_packages_that_keep_nothing_are_executed_once(monkeypatch):
     assert len(made) == 4 * SIZE
 
 
+@pytest.mark.parametrize("name", KEEPING)
+def test_a_script_for_gpus_is_executed_once(name, monkeypatch):
+    """It would find the files of the first time."""
+    from course_sim import engine
+
+    made = []
+    monkeypatch.setattr(
+        engine.Execution, "live", lambda *_, live=engine.Execution.live: made.append(0) or live(*_)
+    )
+
+    def ask():
+        package = importlib.import_module(name)
+        before = package.mine()
+        dist.barrier()
+        return before, package.mine()
+
+    job = simulate(ask, world_size=SIZE, backend="nccl", cuda=True)
+    assert job.results == [(r, r) for r in range(SIZE)]
+    assert len(made) == SIZE
+
+
 def test_who_asks_for_the_rank_while_it_is_imported_is_named():
     with pytest.warns(RuntimeWarning, match="share the module at_import, .*import it before"):
         simulate(asks, "at_import", world_size=SIZE)
