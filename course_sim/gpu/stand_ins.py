@@ -5,12 +5,13 @@ Each function takes what torch's of the same name takes; placement.py calls it i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 def _sum(x: Tensor) -> Tensor:
@@ -81,12 +82,34 @@ def batch_norm_backward_elemt(
     return dx.to(x.dtype)
 
 
-def attend(attention: Callable[..., Tensor], q: DTensor, *args: Any, **how: Any) -> Tensor:
-    """Attention of DTensors, which torch shards on GPUs only: each rank's own heads and rows."""
-    parts = [t.to_local() if isinstance(t, DTensor) else t for t in (q, *args)]
-    named = {k: t.to_local() if isinstance(t, DTensor) else t for k, t in how.items()}
-    out = attention(*parts, **named)
-    return DTensor.from_local(out, q.device_mesh, q.placements, run_check=False)
+def attend(
+    attention: Callable[..., Tensor],
+    query: DTensor,
+    key: DTensor,
+    value: DTensor,
+    *args: Any,
+    **how: Any,
+) -> Tensor:
+    """Attention of DTensors, which torch shards on GPUs only: each rank's own rows and heads.
+
+    What is sharded otherwise, or unevenly, is made whole first.
+    """
+    mesh = query.device_mesh
+    kept = [p for p in (Shard(0), Shard(1)) if all(_is_even(t, p, query) for t in (query, key))]
+    placements = [p if p in kept else Replicate() for p in query.placements]
+    parts = [t.redistribute(mesh, placements).to_local() for t in (query, key, value)]
+    out = attention(*parts, *map(_to_local, args), **{k: _to_local(v) for k, v in how.items()})
+    return DTensor.from_local(out, mesh, placements, run_check=False)
+
+
+def _is_even(t: DTensor, cut: Shard, query: DTensor) -> bool:
+    """Whether all ranks hold equally long parts of ``t``, where it is cut as ``query`` is."""
+    sizes = (query.device_mesh.size(i) for i, p in enumerate(query.placements) if p == cut)
+    return t.shape[cut.dim] % math.prod(sizes) == 0
+
+
+def _to_local(given: Any) -> Any:
+    return given.to_local() if isinstance(given, DTensor) else given
 
 
 ONLY_ON_GPUS: dict[Any, Callable[..., Any]] = {

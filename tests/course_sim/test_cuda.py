@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -172,18 +172,30 @@ def test_sync_batch_norm_is_that_of_the_whole_batch():
     torch.testing.assert_close(got[0][3] + got[1][3], norm.weight.grad)
 
 
-def test_attention_is_sharded_by_heads():
-    def attend(q):
+@pytest.mark.parametrize(
+    ("cuts", "kept"),
+    [
+        ((Shard(1),) * 3, Shard(1)),
+        ((Shard(0), Replicate(), Shard(1)), Shard(0)),
+        ((Shard(2),) * 3, Replicate()),  # each row looks at all others
+        ((Shard(3),) * 3, Replicate()),
+    ],
+)
+def test_attention_is_sharded_by_rows_and_heads_alone(cuts, kept):
+    torch.manual_seed(0)
+    parts = [torch.randn(2, 4, 5, 8) for _ in range(3)]
+
+    def attend():
         start()
         mesh = init_device_mesh("cuda", (2,))
-        parts = [distribute_tensor(q.cuda(), mesh, [Shard(1)]) for _ in range(3)]
-        out = scaled_dot_product_attention(*parts, is_causal=True)
+        cut = [distribute_tensor(t.cuda(), mesh, [c]) for t, c in zip(parts, cuts, strict=True)]
+        out = scaled_dot_product_attention(*cut, is_causal=True)
         assert isinstance(out, DTensor)
+        assert out.placements == (kept,)
         return out.full_tensor().cpu()
 
-    q = torch.randn(2, 4, 5, 8)
-    whole = scaled_dot_product_attention(q, q, q, is_causal=True)
-    for got in play(attend, q).results:
+    whole = scaled_dot_product_attention(*parts, is_causal=True)
+    for got in play(attend).results:
         torch.testing.assert_close(got, whole)
 
 
