@@ -10,10 +10,6 @@ The schedules, and what plays them, are cells of lesson 15. One run records them
 
 from __future__ import annotations
 
-import base64
-import html
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -21,16 +17,14 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from course_lib import Run, Span, simulate
+from course_lib.draw.stepper import Step, make_figure
+from figures.make import names_of
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from course_lib import Run, Span, simulate  # noqa: E402
-from course_lib.draw.stepper import Step  # noqa: E402
-from figures.make import names_of  # noqa: E402
-
 STAGES, MICRO_BATCHES = (2, 3, 4), range(1, 9)
 FIRST = (4, 8)  # what is shown before anything is chosen
-WIDTH, LEFT, ROW, GAP, TITLE = 360, 13, 15, 6, 16  # of the picture, in units of its own
+WIDTH, LEFT, ROW, GAP, TITLE, AXIS = 360, 13, 15, 6, 16, 14  # of the picture, in units of its own
 COLOURS = {"F": ("#8FCBEF", "#000"), "B": ("#0B5A8A", "#FFF")}  # of a box, and of its number
 HATCH = (
     '<defs><pattern id="idle" width="4" height="4" patternUnits="userSpaceOnUse" '
@@ -126,16 +120,20 @@ def part_of(job: Run, title: str, n: int, first: int) -> Pipeline:
 # ---- as a picture --------------------------------------------------------------------------------
 
 
-def height(n: int) -> int:
-    """Of one pipeline, with its title."""
-    return TITLE + n * (ROW + GAP)
+def bottom(k: int, n: int) -> int:
+    """Where the k-th pipeline of n stages ends, counted from 1."""
+    return k * (TITLE + n * (ROW + GAP))
+
+
+def height(pair: list[Pipeline]) -> int:
+    return bottom(2, pair[0].n) + AXIS
 
 
 def svg(pair: list[Pipeline]) -> str:
     """Both pipelines, one above the other, over one axis of time."""
     n, total = pair[0].n, max(pipeline.total for pipeline in pair)
-    scale, high = (WIDTH - LEFT - 1) / total, 2 * height(n) + 14
-    drawn = [part for k, one in enumerate(pair) for part in draw(one, k * height(n), scale)]
+    scale, high = (WIDTH - LEFT - 1) / total, height(pair)
+    drawn = [part for k, one in enumerate(pair) for part in draw(one, bottom(k, n), scale)]
     every = 3 if total < 20 else 6
     for at in range(0, int(total) + 1, every):
         drawn.append(text(LEFT + at * scale, high - 3, f"{at} ms" if not at else str(at)))
@@ -177,12 +175,11 @@ def text(x: float, y: float, words: str, more: str = "") -> str:
 
 def steps(pair: list[Pipeline]) -> Iterator[Step]:
     """A step for each moment at which a stage of either pipeline begins or ends something."""
-    n, total = pair[0].n, max(pipeline.total for pipeline in pair)
-    high = 2 * height(n) + 14
+    total = max(pipeline.total for pipeline in pair)
     for at in sorted({t for one in pair for s in one.spans for t in (s.start, s.end)}):
         told = f"{at:g} ms" + "".join(f"; {say(pipeline, at)}" for pipeline in pair if at)
         x = (LEFT + at * (WIDTH - LEFT - 1) / total) / WIDTH
-        veil = (round(x, 5), 0, round(1 - x, 5), round(1 - 14 / high, 5))
+        veil = (round(x, 5), 0, round(1 - x, 5), round(1 - AXIS / height(pair), 5))
         yield Step(told, told, (0, 0, 1, 1), veil)
 
 
@@ -194,19 +191,9 @@ def say(pipeline: Pipeline, at: float) -> str:
 
 def figure(n: int, m: int, pair: list[Pipeline]) -> str:
     """The picture with what its stepper shows, as ``draw.steps`` writes it."""
-    source = base64.b64encode(svg(pair).encode()).decode()
     caption = f"{n} stages, {m} micro-batch{'es' * (m > 1)}. " + " ".join(map(sum_up, pair))
-    facts = {
-        "steps": [step._asdict() for step in steps(pair)],
-        "caption": caption,
-        "width": 600,
-        "ratio": (2 * height(n) + 14) / WIDTH,
-    }
-    told = html.escape(json.dumps(facts, ensure_ascii=False)).replace("&quot;", '"')
-    return (
-        f'<figure class="course-steps" style="margin: 0" data-steps=\'{told}\'>'
-        f'<img src="data:image/svg+xml;base64,{source}" width="600" alt="{caption}"></figure>'
-    )
+    facts = {"caption": caption, "width": 600, "ratio": height(pair) / WIDTH}
+    return make_figure("image/svg+xml", svg(pair).encode(), caption, steps(pair), facts)
 
 
 def sum_up(pipeline: Pipeline) -> str:

@@ -16,7 +16,7 @@ import base64
 import html
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,15 +139,25 @@ def _sentence(facts: Sequence[Fact]) -> str:
 def _player(picture: Picture, shown: Sequence[Step], caption: str) -> str:
     """The picture as HTML, and the script that makes a stepper of it: no addresses, no ids."""
     (data, on_page), ratio = picture.png(), picture.bbox.height / picture.bbox.width
-    moves = [step._asdict() for step in shown]
-    facts = {"steps": moves, "caption": caption, "ratio": ratio, **on_page}
+    facts = {"caption": caption, "ratio": ratio, **on_page}
+    return f"""\
+{make_figure("image/png", data, str(picture), shown, facts)}
+<script>
+{_SCRIPT.read_text(encoding="utf-8")}</script>"""
+
+
+def make_figure(
+    kind: str, data: bytes, alternative: str, shown: Iterable[Step], facts: dict[str, Any]
+) -> str:
+    """A picture with all that the script needs for a stepper of it.
+
+    ``facts`` are the caption, the width on the page in pixels, and height / width.
+    """
+    facts = {"steps": [step._asdict() for step in shown], **facts}
     told = html.escape(json.dumps(facts, ensure_ascii=False)).replace("&quot;", '"')
     # A slash in base64 may look like the beginning of somebody's path, which no notebook keeps.
     source = base64.b64encode(data).decode().replace("/", "%2F")
-    alternative = html.escape(str(picture))
     return f"""\
 <figure class="course-steps" style="margin: 0" data-lm-suppress-shortcuts data-steps='{told}'>
-<img src="data:image/png;base64,{source}" width="{facts["width"]}" alt="{alternative}">
-</figure>
-<script>
-{_SCRIPT.read_text(encoding="utf-8")}</script>"""
+<img src="data:{kind};base64,{source}" width="{facts["width"]}" alt="{html.escape(alternative)}">
+</figure>"""
