@@ -166,7 +166,7 @@ check(all_reduce_seconds)
 #
 # **Overlapped**, the reductions run on the communicator's stream while the next layer computes. Two streams work side by side, and the longer one decides:
 #
-# step = 4·F + max(4·B + c, B + 4·c) + 0.5
+# $$\text{step} = 4F+\max(4B+c,\;B+4c)+0.5$$
 #
 # If computing is longer (B > c), only the *last* reduction sticks out: 4·B + c. If communication is longer, only the *first* backward does: B + 4·c. Here B is larger, and the step takes **13.56 ms**.
 #
@@ -581,9 +581,9 @@ check(first_missing)
 # * **One process, one GPU.** The three device lines of the diff in [lesson 06](06_ddp.ipynb): `set_device` comes before anything uses CUDA.
 # * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one.
 # * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_tools/jobs/ddp.py) does.
-# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory;
+# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory. Between machines, GPUDirect RDMA does.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
-# * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, which is experimental: good for trying a program, not for speed.
+# * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, an experiment: good for trying a program, not for speed.
 #
 # ## What the model leaves out
 #

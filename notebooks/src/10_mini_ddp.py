@@ -183,7 +183,7 @@ draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), capti
 #
 # With k equal buckets lesson 07's formula for overlap holds, with a bucket in place of a layer: each needs b = L·B/k of backward and c = α + Sβ/k of the network, and
 #
-# step = L·F + max(k·b + c, b + k·c)  (in seconds).
+# $$\text{step} = LF+\max(kb+c,\;b+kc)\text{ seconds}$$
 #
 # **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c sticks out, up to α + Sβ. In between is a minimum. For this model it is at four layers, or 1 MiB. (DDP's default is 25 MiB; more in practice below.)
 #

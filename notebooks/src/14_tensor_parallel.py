@@ -101,11 +101,11 @@ draw.lines({name: (range(60), job.results[0][0]) for name, job in curves.items()
 #
 # ## Columns, then rows
 #
-# Why is the MLP cut this way? In formulas a layer is usually written x·A with A = w1ᵀ: one *column* of A for each hidden unit. (PyTorch stores A transposed, so these columns are the rows of `w1`.) A rank that has some columns of A computes these hidden units whole, and may apply `gelu` to each. The second layer has a *row* of B = w2ᵀ for each hidden unit. The rank's units meet just these rows, and give a share of the output:
+# Why is the MLP cut this way? In formulas a layer is x·A with A = w1ᵀ: one *column* of A for each hidden unit. (PyTorch stores A transposed, so these columns are the rows of `w1`.) A rank that has some columns of A computes these hidden units whole, and may apply `gelu` to each. The second layer has a *row* of B = w2ᵀ for each hidden unit. The rank's units meet just these rows, and give a share of the output:
 #
-# y = gelu(x·A + b1)·B + b2 = Σ_r gelu(x·A_r + b1_r)·B_r + b2,
+# $$y = \text{gelu}(xA+b_1)B+b_2 = \sum_r\text{gelu}(xA_r+b_{1,r})B_r+b_2$$
 #
-# where b1_r are the biases of rank r's hidden units.
+# Here $b_{1,r}$ are the biases of rank r's hidden units.
 #
 # So nothing has to be said between the two layers: **one sum at the end**. Rows first, each rank would have a share of every hidden unit, and `gelu` of a share is of no use. The cell tries both, with the halves of two ranks in one process.
 
@@ -297,7 +297,7 @@ assert error < 1e-5
 #
 # **The last layer** makes V numbers for each of B rows, the *logits*, and the loss looks at all of them. If each rank has some of the columns, gathering costs B·V numbers. But the loss of a row with target t needs just three numbers from all columns, the maximum m, the sum and the target's logit l_t:
 #
-# loss = log Σ_j exp(l_j − m) − (l_t − m),  with m = max_j l_j.
+# $$\text{loss} = \log\sum_j e^{l_j-m}-(l_t-m) \quad\text{with}\quad m = \max_j l_j$$
 #
 # The maximum m keeps exp from overflowing. It is a constant: whatever is subtracted, the loss is the same, so no gradient goes through it. The sum is over all ranks' columns, and the target's logit is on one rank. In backward each rank has all it needs: the gradient of l_j is exp(l_j − m)/Σ, less 1 in the target's column.
 #
