@@ -182,8 +182,8 @@ def _say_note(kind: str, got: Any, want: Any) -> str:
     """What is to be seen at a glance: a wrong type, dtype or shape, or the elements that differ."""
     if kind == "argument changed":
         return "changed, and should not be"
-    if kind == "type":
-        return f"and it returns {_name_kind(got)}, not {_name_kind(want)}"
+    if kind == "type" and (one := _name_kind(got)) != (other := _name_kind(want)):
+        return f"and it returns {one}, not {other}"
     for (_, one), (_, other) in zip(leaves(got), leaves(want), strict=False):
         if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
             return ""

@@ -82,8 +82,10 @@ def wrong(exercise: str) -> dict[str, Wrong]:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {name: Wrong(exercise, name, of, diagnosis, why, tuple(edits))
-            for name, (of, diagnosis, why, *edits) in module.WRONG.items()}  # fmt: skip
+    return {
+        name: Wrong(exercise, name, of, diagnosis, why, tuple(edits))
+        for name, (of, diagnosis, why, *edits) in module.WRONG.items()
+    }
 
 
 def source(exercise: str, name: str) -> str:

@@ -229,6 +229,13 @@ def test_the_first_case_that_fails_is_shown() -> None:
     assert "core, the smallest case that shows it: 2 ranks, length 3" in str(got)
 
 
+def test_a_list_of_another_kind_is_not_told_to_be_no_list() -> None:
+    source = "def place_experts(loads, n):\n    return list(range(len(loads)))\n"
+    flat = str(verdict(source, "place_experts"))
+    assert "should return" in flat
+    assert "not a list" not in flat
+
+
 def test_a_star_is_shown_where_it_differs_from_a_chain() -> None:
     """It breaks the budget on three ranks, too: the case that is shown is not the smallest."""
     got = verdict(zoo.source("my_reduce_scatter", "star"), "my_reduce_scatter")
