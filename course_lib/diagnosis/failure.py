@@ -194,6 +194,7 @@ def _say_consequences(first: RankOutcome, others: Sequence[RankOutcome]) -> Iter
             yield f"{ranks_text(those)} {what}"
 
 
+_NO_DRIVER = "This needs a GPU itself, and this machine shows none: leave it out here."
 # What torch says, and what helps.
 _CURES = {
     "is not part of group": "src and dst are global ranks: where you mean a rank's number within "
@@ -203,17 +204,20 @@ _CURES = {
     "fully_shard: call model(x), not model.forward(x), which gathers no parameters.",
     "Could not run 'c10d::": "This call takes no such tensor: give it a plain one, as x.to_dense() "
     "or x.dequantize() make.",
+    "CUDA driver version is insufficient": _NO_DRIVER,
+    "Found no NVIDIA driver": _NO_DRIVER,
     "connectFullMesh failed": "After a restart, gloo may have met addresses of the ranks before: "
     "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 where you call torchrun.",
 }
+# From here on torch lists its backends, or says how to debug kernels.
+_REST = re.compile(r"\. This could be because the operator doesn't exist|\nSearch for `cuda")
 _INNER = re.compile(r"(?:Original )?Traceback \(most recent call last\).*\n((?:[ \t].*\n)+)")
 _INNER_FRAME = re.compile(r'^ +File "(.+)", line (\d+), in (.+)$', re.M)
 
 
 def _clean_message(outcome: RankOutcome) -> str:
     """What a rank's exception says, without what would hide that."""
-    # the rest of what torch says then is a list of its backends
-    message = outcome.message.split(". This could be because the operator doesn't exist")[0]
+    message = _REST.split(outcome.message)[0]
     return _INNER.sub(_keep_own_lines, message).strip()
 
 

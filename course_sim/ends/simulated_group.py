@@ -180,7 +180,9 @@ class SimulatedGroup(_ProcessGroup):
         if opts is not None:
             more["async_op"] = getattr(opts, "asyncOp", True)
         if hasattr(opts, "reduceOp"):
-            more["reduce_op"] = str(opts.reduceOp.op).rpartition(".")[2]
+            more["reduce_op"], factor = _read_reduce_op(opts.reduceOp)
+            if factor is not None and self.backend == "nccl":
+                more["reduce_op"], ins = "SUM", [x.detach() * factor for x in ins]
         if hasattr(opts, "rootRank"):
             more["root"] = self._peer(opts.rootRank)
         passed = Passed(op, ins, outs, call_site(), **more)
@@ -218,6 +220,11 @@ class SimulatedGroup(_ProcessGroup):
 def _keep_if_short(timeout: timedelta | None) -> timedelta | None:
     """The timeout where it is short, or None."""
     return timeout if timeout is not None and timeout <= _SHORT else None
+
+
+def _read_reduce_op(op: Any) -> tuple[str, Any]:
+    """Its name, and what PREMUL_SUM multiplies by before it sums, which no attribute tells."""
+    return str(op.op).rpartition(".")[2], op.__getstate__()[1]
 
 
 def _list(tensors: Any) -> Tensors:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint as checkpoint
+from torch._functorch import apis
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.tensor import DTensor
@@ -28,7 +29,7 @@ from torch.distributed.tensor import _random as dtensor_random
 from torch.distributed.tensor.parallel import loss
 from torch.utils.data import DataLoader
 
-from course_sim.gpu.placement import keeps_on
+from course_sim.gpu.placement import guesses_place, keeps_on, marks_results
 from course_sim.gpu.tensor_place import find_gpus, find_place, name_place
 from course_sim.isolation import compat
 from course_sim.isolation.private import Place, for_ranks
@@ -155,6 +156,12 @@ def _cast_on_cpu(original: Any, _: Rank, it: Any, *args: Any, **kwargs: Any) -> 
 
 
 @_changes
+def _profile_cpu(original: Any, _: Rank, it: Any, *args: Any, **kwargs: Any) -> None:
+    """A profiler: of the CPU, as there are no kernels of a GPU to see."""
+    original(it, *args, **(kwargs | {"use_device": None, "use_cpu": True}))
+
+
+@_changes
 def _load(original: Any, rank: Rank, *args: Any, map_location: Any = None, **kwargs: Any) -> Any:
     """``torch.load``: what was saved on a GPU comes back there, if ``map_location`` is silent."""
 
@@ -249,6 +256,8 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     (_CUDA, "get_device_capability", _answer((_GPU.major, _GPU.minor))),
     (_CUDA, "get_device_properties", _answer(_GPU)),
     (_CUDA, "get_arch_list", _answer(["sm_90"])),
+    (_CUDA, "can_device_access_peer", _answer(True)),
+    ((torch.backends.cudnn,), "is_acceptable", _answer(False)),
     (_CUDA, "get_rng_state", _get_generator_state),
     (_CUDA, "set_rng_state", _set_generator_state),
     ((torch.accelerator,), "current_accelerator", _answer(torch.device("cuda"))),
@@ -270,13 +279,15 @@ _CHANGED: list[Place] = [
     (DTensor, "from_local", keeps_on),
     (DTensor._op_dispatcher, "_custom_op_handlers", dict),  # loss_parallel adds to it
     (torch.autocast, "__init__", _cast_on_cpu),
+    (torch.autograd.profiler.profile, "__init__", _profile_cpu),
     (torch, "load", _load),
     (torch, "Generator", _replace_generator),
     (torch.serialization, "location_tag", _tag),
     (torch.Tensor, "_make_wrapper_subclass", _wrap),
     (torch.Tensor, "record_stream", for_ranks(_answer(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
-    (torch.autograd, "_engine_run_backward", keeps_on),
+    (torch.autograd, "_engine_run_backward", guesses_place),
+    (apis, "vmap_impl", marks_results),
     (dtensor_random.OffsetBasedRNGTracker, "_get_device_state", keeps_on),
     (*compat.find_shape(), keeps_on),
 ]

@@ -56,6 +56,36 @@ def keeps_on(original: Any) -> Any:
     return call
 
 
+def guesses_place(original: Any) -> Any:
+    """A backward pass, in which gradients that nobody has marked lie where its outputs do."""
+    on = keeps_on(original)
+
+    @functools.wraps(original)
+    def call(outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if (rank := current()) is None:
+            return original(outputs, *args, **kwargs)
+        before, rank.gpu.guess = rank.gpu.guess, _place_of_results_of(outputs)
+        try:
+            return on(outputs, *args, **kwargs)
+        finally:
+            rank.gpu.guess = before
+
+    return call
+
+
+def marks_results(original: Any) -> Any:
+    """A function whose results are marked as an operator's are."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        for tensor in _find_tensors((out,)) if current() else ():
+            mark(tensor, _place_of_results_of(args))
+        return out
+
+    return call
+
+
 class Placement(TorchFunctionMode):
     """The mode in which a rank's thread runs a script for GPUs."""
 
@@ -105,6 +135,16 @@ def _place_of_result(places: Sequence[int | None]) -> int | None:
         return HOST
     best = max((place for place in places if place is not None), default=None)
     return None if best == HOST and None in places else best
+
+
+def _place_of_results_of(values: Iterable[Any]) -> int | None:
+    return _place_of_result([place_of(tensor) for tensor in _find_tensors(values)])
+
+
+def _guess_place(rank: Rank, tensor: Tensor) -> int | None:
+    """See Note [What nobody has marked]."""
+    place = place_of(tensor)
+    return rank.gpu.guess if place is None else place
 
 
 def _take_device(device: Any, rank: Rank) -> tuple[int | None, Any]:
@@ -171,12 +211,12 @@ def _settle(before: Tensor, after: Tensor, target: int | None) -> Tensor:
 
 
 def _say_device(rank: Rank, function: Any, tensor: Tensor) -> torch.device:
-    real, place = function(tensor), place_of(tensor)
+    real, place = function(tensor), _guess_place(rank, tensor)
     return real if place is None or real.type != "cpu" else name_place(place)
 
 
 def _is_cuda(rank: Rank, function: Any, tensor: Tensor) -> bool:
-    return place_of(tensor) not in (None, HOST)
+    return _guess_place(rank, tensor) not in (None, HOST)
 
 
 def _is_cpu(rank: Rank, function: Any, tensor: Tensor) -> bool:
@@ -184,7 +224,7 @@ def _is_cpu(rank: Rank, function: Any, tensor: Tensor) -> bool:
 
 
 def _get_device(rank: Rank, function: Any, tensor: Tensor) -> int:
-    place = place_of(tensor)
+    place = _guess_place(rank, tensor)
     return function(tensor) if place is None else place
 
 
@@ -218,6 +258,14 @@ def _index(rank: Rank, function: Any, tensor: Tensor, index: Any) -> Tensor:
     return out
 
 
+def _pack(rank: Rank, function: Any, tensor: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    """A packed sequence, and how many rows there are at each step, which stays on the host."""
+    data, sizes = function(tensor, *args)
+    mark(data, place_of(tensor))
+    mark(sizes, HOST)
+    return data, sizes
+
+
 def _attend(rank: Rank, function: Any, query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if isinstance(query, DTensor):
         return attend(function, query, *args, **kwargs)
@@ -244,4 +292,5 @@ _RULES: dict[Any, Callable[..., Any]] = {
     Tensor.__array__: _give_to_numpy,
     Tensor.__repr__: _show,
     torch.nn.functional.scaled_dot_product_attention: _attend,
+    torch._VF._pack_padded_sequence: _pack,
 }

@@ -187,6 +187,7 @@ class Gpu:
         self.used: set[int] = set()  # those of them that it has named
         self.in_worker = False  # whether the rank plays a loader's worker, which was forked
         self.default: Any = None  # of set_default_device
+        self.guess: int | None = None  # where a gradient lies in backward, which C++ has made
         self.gloo_too = False  # whether its groups take tensors of the host as well
         self.random = 0, 0  # seed and offset of the GPU's generator
 

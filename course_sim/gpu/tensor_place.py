@@ -7,6 +7,7 @@ so they share its place; nothing has to be carried from one tensor to the next.
 Note [What nobody has marked]. Only calls from Python are seen. What C++ makes by itself, as a
 gradient or a bucket of DDP, has no mark, and counts as being wherever it is needed. So nothing is
 refused that would run on a GPU; a wrong tensor may be seen one call later than torch sees it.
+Where backward asks for its device, it is that of the outputs.
 tests/course_sim/test_cuda.py has what is told and what has to pass.
 """
 

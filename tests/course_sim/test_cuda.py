@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -22,6 +23,8 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -430,6 +433,70 @@ def test_what_has_to_pass_passes():
         return torch.where(x > 0, x, torch.tensor(0.0)).tolist()
 
     assert play(mix, torch.ones(6)).results == [[1.0, 1.0]] * 2
+
+
+class Halve(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x / 2
+
+    @staticmethod
+    def backward(_, gradient):
+        whole = torch.empty(2 * len(gradient), device=gradient.device)
+        dist.all_gather_into_tensor(whole, gradient.contiguous())
+        return whole[: len(gradient)] / 2
+
+
+def test_backward_knows_where_its_gradients_are():
+    def train():
+        device = start()
+        x = torch.ones(2, device=device, requires_grad=True)
+        seen = []
+        x.register_hook(lambda gradient: seen.append((gradient.is_cuda, gradient.get_device())))
+        Halve.apply(x).sum().backward()
+        model = DistributedDataParallel(nn.Linear(8, 8, bias=False).to(device))
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        for _ in range(3):
+            model(torch.ones(2, 8, device=device)).sum().backward()
+        return seen, x.grad.tolist()
+
+    assert play(train).results == [([(True, r)], [0.5, 0.5]) for r in range(2)]
+
+
+def test_what_torch_computes_by_other_ways_is_where_its_arguments_are():
+    """vmap and packed sequences; cuDNN and a profiler, which find no GPU."""
+
+    def compute():
+        device = start()
+        x = torch.ones(2, 3, 4, device=device)
+        mapped = torch.vmap(torch.sin)(x)
+        packed = pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+            out, _ = nn.LSTM(4, 4, batch_first=True).to(device)(packed)
+        assert recorded.key_averages()
+        return [t.device.type for t in (mapped, packed.batch_sizes, out.data)]
+
+    assert play(compute).results == [["cuda", "cpu", "cuda"]] * 2
+
+
+def test_a_sum_of_scaled_tensors():
+    def scale():
+        device = start()
+        x = torch.full((3,), dist.get_rank() + 1.0, device=device)
+        dist.all_reduce(x, op=dist._make_nccl_premul_sum(0.5))
+        return x.tolist()
+
+    assert play(scale).results == [[1.5] * 3] * 2
+
+
+def test_what_needs_a_gpu_itself_is_told():
+    def capture():
+        start()
+        torch.cuda.CUDAGraph()
+
+    with pytest.raises(RankFailed, match=r"CUDAGraph\(\)\nThis needs a GPU itself"):
+        play(capture)
 
 
 def test_gloo_lies_beside_nccl_for_what_is_on_the_hosts():
