@@ -255,6 +255,7 @@ class Habits:
     recounts: bool = False  # the epoch, from the step
     shuffles: bool = True
     clears: bool = True  # gradients begin at zero
+    order: tuple[str, str] = ("optimizer", "scheduler")  # of their steps
     whole_epochs: bool = False  # it looks at `until` only where an epoch ends
     early: tuple[str, ...] = ()  # what is taken for the file before the step has changed it
     average: Callable[[Tensor, int], Tensor] = mean
@@ -298,9 +299,9 @@ def one_rank(job: Job, world: int, rank: int, saved: Saved, stop: int, habits: H
                 job.optimizer.zero_grad()
             loss.backward()
             yield [p.grad for p in job.model.parameters()]
-            job.optimizer.step()
+            getattr(job, habits.order[0]).step()
             kept |= {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
-            job.scheduler.step()
+            getattr(job, habits.order[1]).step()
             losses, step = [*losses, loss.item()], step + 1
         epoch, at, own = step // len(loader) if habits.recounts else epoch + 1, 0, None
     now = {part: copy.deepcopy(getattr(job, part).state_dict()) for part in PARTS}
@@ -452,6 +453,7 @@ exercise(
         "past-until": "A call trains on after step `until`.",
         "no-momentum": "The optimizer begins anew: it has lost its momentum.",
         "no-schedule": "The learning rate begins anew.",
+        "schedule-first": "The scheduler steps first: each step has the next one's learning rate.",
         "schedule-late": "The scheduler steps after it was saved: a restart is one step behind.",
         "generators-early": "The generators are saved as they were before the step, and dropout "
         "has drawn since.",
@@ -489,6 +491,7 @@ exercise(
         "past-until": [{"whole_epochs": True}, {"last": lambda until, start: until + 1}],
         "no-momentum": {"loads": lambda rank: ("model", "scheduler", "own")},
         "no-schedule": {"loads": lambda rank: ("model", "optimizer", "own")},
+        "schedule-first": {"order": ("scheduler", "optimizer")},
         "schedule-late": each(early=(("scheduler",), ("scheduler", "optimizer"))),
         "generators-early": {"early": ("own",)},
         "only-rank-0-loads": [

@@ -99,13 +99,9 @@ def mixture(
 
 def layer(case: Case, rank: int) -> tuple[BothWays]:
     tokens, mine, k = (case.options[name] for name in ("tokens", "experts", "k"))
-    x, h = (tokens[rank], case.length), case.length + 1
-    shapes = {
-        "x": x,
-        "router": (case.world * mine, case.length),
-        "w1": (mine, h, case.length),
-        "w2": (mine, case.length, h),
-    }
+    d, h = case.length, case.length + 1
+    x, w1, w2 = (tokens[rank], d), (mine, h, d), (mine, d, h)
+    shapes = {"x": x, "router": (case.world * mine, d), "w1": w1, "w2": w2}
     given = {
         name: normal(case, f"{name} {rank if name != 'router' else ''}", *shape)
         for name, shape in shapes.items()
@@ -305,7 +301,7 @@ exercise(
         "smallest-first": "The smallest loads go first, and the largest find no good place.",
         "unsorted": "Each expert goes to the emptiest rank, by number. And if a large one is last?",
         "unequal": "Two calls with the same loads differ. All ranks have to make the same list.",
-        "heavy": "A rank has too much. Which expert goes first, and which rank of those with room?",
+        "heavy": "A rank has too much. What goes first, and which rank with room is emptiest then?",
     },
     diagnoses={
         "smallest-first": placed(lambda loads: by_size([-load for load in loads])),
@@ -341,7 +337,7 @@ def balance(
     given: list[tuple[BothWays]],
     weigh_f: Weights = by_tokens,
     weigh_p: Weights = by_tokens,
-    counted: Callable[[Tensor], Tensor] = lambda chosen: chosen,
+    counted: Callable[[BothWays], Tensor] = lambda job: job.rest[0],
     scale: Callable[[int, int], float] = lambda experts, k: experts,
     back_f: Weights | None = None,
     of_losses: Callable[[Tensor, int], Tensor] = lambda losses, rank: losses[rank],
@@ -351,7 +347,7 @@ def balance(
     jobs = [job for (job,) in given]
     experts, k = jobs[0].given["p"].shape[1], jobs[0].rest[0].shape[1]
     tokens = torch.tensor([len(job.given["p"]) for job in jobs]).double()
-    counts = [torch.bincount(counted(job.rest[0]).flatten(), minlength=experts) for job in jobs]
+    counts = [torch.bincount(counted(job).flatten(), minlength=experts) for job in jobs]
     f = torch.stack([count.double() / count.sum().clamp(min=1) for count in counts])
     p = torch.stack([job.given["p"].double().sum(0) for job in jobs]) / tokens.clamp(min=1)[:, None]
     ways = ((weigh_f, f), (weigh_p, p), (back_f or weigh_f, f))
@@ -396,6 +392,7 @@ exercise(
         "ranks-alike": "Means of ranks are averaged, as if ranks had equally many tokens.",
         "own-part": "One of f and P is that of this rank's own tokens.",
         "not-by-k": "f is a share of all choices: of k for each token.",
+        "largest": "f counts the largest p of each token. Who has chosen otherwise?",
         "first-choice": "f counts the first choice of each token alone.",
         "scale": "The sum of f·P over the experts is multiplied by their number, once.",
         "own-tokens-back": "In backward f or the number of tokens is this rank's, not that of all.",
@@ -413,7 +410,8 @@ exercise(
         ],
         "own-part": [{"weigh_f": own}, {"weigh_p": own}],
         "not-by-k": {"scale": lambda experts, k: experts * k},
-        "first-choice": {"counted": lambda chosen: chosen[:, :1]},
+        "first-choice": {"counted": lambda job: job.rest[0][:, :1]},
+        "largest": {"counted": lambda job: job.given["p"].topk(job.rest[0].shape[1], 1).indices},
         "scale": each(scale=(lambda experts, k: 1, lambda experts, k: experts**2)),
         "own-tokens-back": each(back_f=[own]) + each(back_f=(None, own), divides_back=[here]),
     },

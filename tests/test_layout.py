@@ -227,6 +227,15 @@ def test_packages_stay_small():
     assert {room: size for room, size in counted.items() if size > MOST[room]} == {}
 
 
+@pytest.mark.slow
+def test_every_soak_finds_what_it_imports():
+    """Soaks run seldom: nobody else would see that a folder of tests has got another name."""
+    options = ("-o", "python_files=soak_*.py", "-o", "norecursedirs=.*", "-p", "no:cacheprovider")
+    command = (sys.executable, "-m", "pytest", "--collect-only", "-q", *options, "tests/soak")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
 def test_an_exercise_stays_short():
     assert lines("course_exercises/lesson_") <= MOST_OF_AN_EXERCISE * len(exercises())
 

@@ -272,7 +272,7 @@ draw.traffic(even, popular, titles=["even", "expert 0 is popular"],
 # %% [markdown] id="16-4fd3b2"
 # A step dispatches, computes and combines. The next cell plays both loads one after the other, and the picture shows who computes how long.
 #
-# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, about four thousand rows a GPU of 14,336 bytes, and 220 ns of computing for a row. Bytes and bandwidth are both divided by 512, so that the tensors are small; the times stay.
+# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, 64·63 = 4,032 rows a GPU of 14,336 bytes, and 220 ns of computing for a row. The picture has only eight ranks, each with `c` = 72 times as many rows as `sizes` says: 72·8·7 are 4,032, too. Bytes and bandwidth are both divided by 512, so that the tensors are small; the times stay.
 
 # %% id="16-3c8f0f"
 WIDTH, PER_ROW, LINK = 7, 2.2e-7, Network(latency=5e-6, bandwidth=50e9 / 512)
@@ -294,9 +294,9 @@ draw.timeline(both, caption="Two steps with equally many rows: even, and with a 
               "rank 0, for which all others wait.")
 
 # %% [markdown] id="16-569af2"
-# How long does a step take? An exchange ends when its fullest rank is done. Let that rank have R rows, each of w bytes, and let a row take t seconds to compute. An exchange in which the fullest rank has S bytes takes (n − 1)·α + (n − 1)/n·S·β. There are three: one of 8·n bytes for the counts, and two of R·w bytes:
+# How long does a step take? An exchange ends when its fullest rank is done. Let that rank have R rows, each of w bytes, and let a row take t seconds to compute. An exchange in which the fullest rank has S bytes takes (n − 1)·α + (n − 1)/n·S·β. There are three: one of 8·n bytes for the counts, and two of R·w bytes. In seconds, the step takes
 #
-# T = 3(n − 1)·α + (n − 1)/n · (2·R·w + 8·n)·β + R·t.
+# 3(n − 1)·α + (n − 1)/n · (2·R·w + 8·n)·β + R·t.
 #
 # R is skew times the fair share, so the time grows with the *largest* load, and the mean does not appear. The cell compares the formula with 64 simulated ranks.
 
@@ -350,7 +350,7 @@ check(place_experts)
 # %% [markdown] id="16-c19c70"
 # ## Capacity, and what is dropped
 #
-# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈f·k·T/E⌉ rows, where f is the *capacity factor*. Further tokens are *dropped*: they skip the layer and go on as they are. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: with experts that are all equally likely and f = 1, which share of the rows is dropped? It is not 0.)
+# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈factor·k·T/E⌉ rows, where T counts the tokens of the rank; the factor is called the *capacity factor*. Further tokens are *dropped*: they skip the layer and go on as they are. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: with experts that are all equally likely and a factor of 1, which share of the rows is dropped? It is not 0.)
 
 # %% id="16-d308b5"
 torch.manual_seed(2)

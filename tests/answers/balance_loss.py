@@ -49,7 +49,7 @@ WRONG = {
                       "of the rank's own loss", ("    return own +",
                       "    mine = chosen.flatten().bincount(minlength=experts) / chosen.numel()\n"
                       "    own = experts * (mine.to(p) * p.mean(0)).sum()\n    return own +")),
-    "chooses_again": ("solution", "16.values-differ", "the largest p are counted, not the choices",
+    "chooses_again": ("solution", "16.largest", "the largest p are counted, not the choices",
                       ("hits = chosen", "hits = p.topk(chosen.shape[1]).indices")),
     "summed_again": ("solution", "16.summed-again", "a collective that autograd sees",
                      ("p.detach().sum(0)", "p.sum(0)"), ("    dist.all_reduce(sums)\n",

@@ -89,6 +89,15 @@ WRONG = {
         "the optimizer has the learning rate, one thinks",
         ('"optimizer": job.optimizer, "scheduler": job.scheduler}', '"optimizer": job.optimizer}'),
     ),
+    "scheduler_first": (
+        "solution",
+        "12.schedule-first",
+        "a new step begins with its learning rate, one thinks",
+        (
+            "            job.optimizer.step()\n            job.scheduler.step()\n",
+            "            job.scheduler.step()\n            job.optimizer.step()\n",
+        ),
+    ),
     "optimizer_forgotten": (
         "solution",
         "12.no-momentum",

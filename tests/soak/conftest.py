@@ -12,7 +12,7 @@ import pytest
 
 from course_lib.progress_line import ProgressLine
 
-for room in ("ranks", "watch", "checks"):
+for room in ("course_lib", "course_tools", "course_check"):
     sys.path.append(str(Path(__file__).resolve().parents[1] / room))
 
 
