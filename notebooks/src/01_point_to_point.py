@@ -39,7 +39,7 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # %% [markdown] id="01-355de3"
 # ## One rank sends, another receives
 #
-# Give each of four ranks three heights. A rank can compute two of its steps alone. For the step into its block it needs one more number, the last height of its left neighbour, and that number is in another process. Two calls bring it over:
+# Give each of four ranks three heights. A rank can compute two of its steps alone. For the step into its block it needs one more number, the last height of its *left neighbour*, the rank before it. Two calls bring that number over:
 #
 # * `dist.send(tensor, dst=1)` on one rank;
 # * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
@@ -75,9 +75,9 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # $$T = \text{latency} + \frac{S}{\text{bandwidth}}$$
 #
-# in seconds: a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
+# in seconds: a common first model of a network (Hockney, 1994). Let our network be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
-# **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
+# **Predict.** From the beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
 
 # %% id="01-8d0269"
 guess = None
@@ -93,12 +93,12 @@ draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T: even among a thousand ranks, only one message is under way at a time.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left. They travel for another second, the latency. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T: even among a thousand ranks, only one message is under way at a time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
 # * for an `irecv`, when the data are in the tensor;
-# * for an `isend`, when the tensor is yours again, to change or to free.
+# * for an `isend`, when you may change or free the tensor again.
 #
 # In between, the rank can begin other messages, or compute. `send` is `isend` followed by `wait`, and `recv` is `irecv` followed by `wait`.
 
@@ -193,7 +193,7 @@ assert lucky.results == [3, 0, 1, 2]
 print("where sends are buffered:", lucky.results)
 
 # %% [markdown] id="01-fb7837"
-# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and it is the one that the order of calls can rule out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how deadlocks get into programs.
+# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and the order of calls can rule it out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how deadlocks get into programs.
 #
 # ## Your turn: exchange
 #
@@ -201,7 +201,7 @@ print("where sends are buffered:", lucky.results)
 #
 # Two ranks form the smallest circle. Write the function with which they swap tensors.
 #
-# **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use send and receive, in any of their forms, and nothing else.
+# **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use only send and receive, in any form.
 #
 # The *core* level asks for pairs in worlds of 2 and 4 ranks, with contiguous float32 tensors. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and tensors that are not contiguous in memory, such as `x.T`. Gloo neither sends these nor receives into them: send `mine.contiguous()`, and receive into a contiguous tensor. (`torch.empty_like(mine)` and `mine.clone()` keep a transposed layout, unless you add `memory_format=torch.contiguous_format`.)
 #
@@ -276,7 +276,7 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works all the same, for every n ≥ 2; the proof stands below the hint, and you can skip it.
+# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2. The proof stands below the hint, and you can skip it.
 #
 # **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. The levels are those of 01.1.
 #
@@ -338,7 +338,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever, though no call is missing: they come in another order than the letters are sent. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever. No call is missing, but rank 1 asks for the letters in another order than rank 0 sends them. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -410,7 +410,9 @@ check(in_order)
 # %% [markdown] id="01-644726"
 # ## Measured: what a message costs
 #
-# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least. Both axes of the picture are logarithmic.
+# Two real processes play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least. Both axes are logarithmic.
+#
+# **Predict.** The largest message has about four million times as many bytes as the smallest. How many times as long does it take?
 
 # %% id="01-d42226"
 def ping_pong(sizes, rounds=30):
@@ -443,7 +445,7 @@ draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, 
 #
 # ## In practice
 #
-# In training, point-to-point messages carry numbers between the parts of a model that is divided among ranks. PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the two ends of its block a rank needs one height from each neighbour, its *halo*. `wide` is the block with room for them. The first rank and the last one lack a neighbour; there, the copy of the rank's own height stays.
+# In training, point-to-point messages carry numbers between the parts of a model that is divided among ranks. PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the two ends of its block a rank needs one height from each neighbour, its *halo*. `wide` is the block with one more place at each end. The first and last ranks lack a neighbour, and keep a copy of their own height in its place.
 
 # %% id="01-1e93cf"
 def smooth(heights):
