@@ -75,7 +75,7 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # $$T = \text{latency} + \frac{S}{\text{bandwidth}}$$
 #
-# in seconds: a common first model of a network (Hockney, 1994). Let our network be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
+# in seconds: a common first model of a network (Hockney, 1994). The latency is a byte's travelling time, and the bandwidth says how many bytes leave per second. Let our network be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
 # **Predict.** From the beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
 
@@ -135,7 +135,7 @@ draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in u
 # Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. There are two possibilities, and both occur in real networks:
 #
 # * **Buffered**: the bytes set off at once and are stored where they arrive. The send is over as soon as they have left, whatever the receiver does.
-# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (In lesson 00, the same word stood for ranks that meet to form a group.)
+# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (In lesson 00 the word meant something else.)
 #
 # **Predict.** This is real gloo, and the message has 4 bytes. How many seconds does rank 0 spend in `send`?
 
@@ -165,7 +165,7 @@ for buffered in (False, True):
     assert [round(seconds, 9) for seconds in took] == ([0, 0] if buffered else [0.2, 5e-6])
 
 # %% [markdown] id="01-071712"
-# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv differs too. With rendezvous, the message takes its 5 µs once the recv has been called. Buffered bytes are already there.
+# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. With rendezvous, the message takes its 5 µs once the recv has been called. Buffered bytes are already there.
 #
 # Which rule will your program meet? MPI's ordinary send may follow either: MPI libraries tend to buffer small messages, and with a large one, the send waits for the recv. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
@@ -276,7 +276,7 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2. The proof stands below the hint, and you can skip it.
+# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2. The proof is below the hint; you can skip it.
 #
 # **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. The levels are those of 01.1.
 #
@@ -294,12 +294,10 @@ with expect(Hazard):
 # rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
 # ```
 #
-# No: both wait for the same message, and both have called, so it goes through. So the right neighbour of a stuck sender is stuck in `send`, and the left one of a stuck receiver in `recv`. Round the circle, either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
+# No: both wait for the same message, and both have called, so it goes through. So the right neighbour of a stuck sender is stuck in `send`, and the left one of a stuck receiver in `recv`. Round the circle, either *all* ranks are stuck in `send`, or *all* in `recv`. Neither is possible: look at rank 0, which sends first, and rank 1, which receives first.
 #
 # * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then rank 0's send is over too, and rank 0 is not stuck in it.
 # * All in `recv`? For rank 0 that is its second call. Its first, the send to rank 1, is over. Then rank 1's recv is over too, and rank 1 is not stuck in it.
-#
-# So no rank is ever stuck.
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
