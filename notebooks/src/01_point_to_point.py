@@ -12,7 +12,7 @@
 # | **Do** | send tensors from rank to rank, time the messages, watch four ranks wait for one another for ever, take turns without a clock |
 # | **Learn** | send and recv, isend and irecv, `wait`, tags; when a send is over; what a deadlock is and how to rule it out; what you must not touch while a message is under way |
 # | **Need** | [00, Say hello from many processes](00_hello_ranks.ipynb): rank, world size, `run` |
-# | **Time** | about 65 minutes with the required exercise, 100 with the two optional ones as well |
+# | **Time** | about 65 minutes with the required exercise, 95 with the two optional ones as well |
 
 # %% [markdown] id="01-c2b1b7"
 # ## The problem in one process

@@ -513,6 +513,8 @@ print("gloo alone:", unseen[0], "on every rank")
 #
 # **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would notice. It is your job to make the calls agree.
 #
+# **Four roots.** Each rank hands out its own row and nobody takes another's, so there is no right result to arrive at.
+#
 # ## In practice
 #
 # * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new tensors.

@@ -527,7 +527,7 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# The accuracy does not: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
+# The accuracy hardly shows it: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
