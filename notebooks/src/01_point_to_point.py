@@ -276,9 +276,9 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2. The proof is below the hint; you can skip it.
+# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2, as the proof below the hint shows.
 #
-# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. The levels are those of 01.1.
+# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. *Core* plays 2 to 5 ranks; *sturdy* adds a single rank, more ranks, and 01.1's other tensors.
 #
 # <details>
 # <summary>Hint: what is left to decide?</summary>
@@ -336,7 +336,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever. No call is missing, but rank 1 asks for the letters in another order than rank 0 sends them. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever. No call is missing, but rank 1 asks for the letters in the other order. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -464,7 +464,7 @@ assert torch.equal(torch.cat(smoothed.results), (padded[:-2] + padded[1:-1] + pa
 assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 
 # %% [markdown] id="01-c8cd81"
-# On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three things from this page no longer hold:
+# **On NCCL, a batch is the way to exchange**, and three things from this page no longer hold:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
 # * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.
