@@ -12,7 +12,7 @@
 # | **Do** | measure messages between real ranks, fit a line, predict a whole exchange with it, compare prediction, simulation and reality, ask what would happen on 128 ranks |
 # | **Learn** | latency α and inverse bandwidth β; what a star and a tree cost, and what overlaps; lower bounds; algbw and busbw; when communication is the bottleneck, and what to send then |
 # | **Need** | [02 collectives](02_collectives.ipynb): send, receive, all_reduce |
-# | **Time** | about 65 minutes with the required exercise, 85 with the two optional ones as well |
+# | **Time** | about 65 minutes with the required exercise, 80 with the two optional ones as well |
 
 # %% [markdown] id="03-42d4fe"
 # ## One message, by hand
@@ -88,7 +88,7 @@ for i in (0, 5, 10):
 assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 
 # %% [markdown] id="03-cc100b"
-# From the first line to the second, the size grows a thousandfold, and the time less than threefold. From the second to the third, the size grows a thousandfold again, and now most of the time goes into carrying the bytes.
+# From the first line to the second, the size grows a thousandfold, and the time less than threefold, if at all. From there to the third, the size grows a thousandfold again, and most of the time goes into carrying the bytes.
 #
 # ## The fit, and what is left over
 #
