@@ -315,8 +315,8 @@ check(ring_reduce_scatter)
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
     """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with n contiguous 1-D chunks of the right length and dtype, of which only
-    chunk ``owned`` is finished; owned = (rank + c) mod n, with the same c on all ranks.
+    Every rank calls it with n contiguous 1-D chunks of the right length and dtype. Only chunk
+    ``owned`` is finished; owned = (rank + c) mod n, with the same c on all ranks.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
