@@ -164,7 +164,7 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 draw.timeline(by_hand, caption="All three messages leave at once. Rank 0's link takes one after "
-              "another, and the others' bytes wait in front of it: in after 5, 9 and 13 s. "
+              "another, and they arrive after 5, 9 and 13 s. The others' bytes wait their turn. "
               "Hatched: a recv waits until rank 0 calls isend.")
 
 # %% id="03-9be417"
