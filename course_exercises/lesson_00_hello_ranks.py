@@ -58,10 +58,11 @@ exercise(
     blank=False,
     rules=[without_a_word],
     hints={
-        "same-for-all": "Every rank gives the same answer. Who is asking?",
+        "same-for-all": "Every rank gives the same answer, and a share has to depend on the rank. "
+        "Which call tells a rank its number?",
         "interleaved": "A share is to be one block of neighbours, and here there are gaps in it.",
-        "drops-remainder": "The last items belong to nobody. Add up the sizes of all shares: is "
-        "that n_items?",
+        "drops-remainder": "The last items belong to nobody. Add up the sizes of all shares: do "
+        "you get n_items?",
         "never-empty": "There are fewer items than ranks, and every rank has got one. Then some "
         "shares have to be empty.",
         "sizes": "Every item is there once, but the sizes are not right: they may differ by 1 at "

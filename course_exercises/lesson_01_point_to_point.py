@@ -76,8 +76,8 @@ exercise(
     hints={
         "returns-own": "Each rank returns what it came with. Which of the two tensors has the "
         "partner's numbers?",
-        "in-step": "Both partners do the same thing first: both send, or both receive. The rule "
-        "tells some pairs apart (even and odd ranks, say), but not this one. Which rule works for "
+        "in-step": "Both partners do the same thing first: both send, or both receive. Your rule "
+        "tells some pairs apart (even and odd ranks, say), but not this pair. Which rule works for "
         "any two ranks?",
     },
     mistakes={"returns-own": {"own": True}},
@@ -235,10 +235,10 @@ exercise(
         "not-everywhere": "work() is to be called on every rank, and some rank never calls it. "
         "Which condition keeps it away?",
         "twice": "work() is called more than once on a rank.",
-        "nobody-told": "No rank hears anything before it begins. However long one waits, the rank "
-        "before may take longer. Who tells the next one its turn?",
+        "nobody-told": "No rank hears anything before it begins. However long it waits, the rank "
+        "before it may take longer. Who tells a rank that its turn has come?",
         "hears-late": "Each rank hears from the one ahead of it only after its own work has "
-        "begun. A message that is waited for after work() holds nothing back.",
+        "begun. A message for which a rank waits after work() cannot hold work() back.",
         "too-early": "A rank begins before it can know that the one ahead of it has ended. Who "
         "tells it, and has that rank done its own work by then, and heard from the one before?",
     },

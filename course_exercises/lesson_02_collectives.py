@@ -36,9 +36,7 @@ exercise(
     sturdy=whole_tensors.rooted_sturdy("src"),
     special=whole_tensors.worlds_and_lengths,
     rules=[rules.no_collectives],
-    hints={
-        "adds": "What arrives is added to what the rank had. src's tensor is to take its place."
-    },
+    hints={"adds": "What arrives is added to what the rank had. A broadcast replaces it."},
     mistakes={"adds": {"adds": True}},
 )
 
@@ -286,7 +284,8 @@ exercise(
         "added.",
         "own-missing": "Each rank has the sum of what the others have sent. Its own tensor has a "
         "block for it, too.",
-        "own-block-sent": "Rank r needs block r from all, not each sender's own.",
+        "own-block-sent": "Rank r needs block r of every tensor, and gets the block with the "
+        "sender's number.",
         "whole-sum": "The whole sum comes back. A rank keeps one block of it.",
         "wrong-block": "Each rank returns a finished block of the sum, and not the one that has "
         "its own number.",

@@ -35,7 +35,8 @@ formula(
         "beta-is-bandwidth": "Bytes divided by seconds per byte give no time. Is beta a "
         "bandwidth, or one over it?",
         "n-messages": "The root has its own tensor already. How many messages come in?",
-        "parallel": "As if all tensors came in side by side. How many links lead into the root?",
+        "parallel": "This counts as if all tensors came in side by side. How many links "
+        "lead into the root?",
         "latency-each-message": "On these links the messages of one direction set off at once. "
         "What has to queue at the root, the latencies or the transfers?",
         "one-way": "That is the way to the root; the others are still without the sum.",
@@ -73,11 +74,11 @@ formula(
     ],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
     hints={
-        "algbw": "This is algbw, whatever the unit. What does a link carry for S bytes?",
+        "algbw": "This is algbw, whatever the unit. How many bytes does a link carry for S?",
         "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "
         "both.",
         "factor-2": "Only very many ranks come close to a factor of 2. Count the bytes for three.",
-        "all-links": "These are the bytes that all links carry together. One link is asked for.",
+        "all-links": "These are the bytes that all links carry together. Count those of one link.",
         "unit": "The digits are right, and the unit is not: bytes per second are asked for, not "
         "bits, and without kilo, mega or giga.",
     },
@@ -113,8 +114,8 @@ formula(
     sturdy=lambda rng: [(0.0, 0.5), (12, 4), (3.0, 8.0)],
     hints={
         "product": "Seconds times seconds per byte give no bytes.",
-        "one-alone": "Only one of the two numbers is in it. The size is asked for at which both "
-        "times are equal.",
+        "one-alone": "Only one of the two numbers is in it. At which size do latency and "
+        "transfer take equally long?",
         "inverted": "Seconds per byte over seconds: that is one over bytes.",
         "half-or-twice": "A factor of 2 is in it. The bandwidth is halved, not the size: at which "
         "S does S·beta take as long as alpha?",

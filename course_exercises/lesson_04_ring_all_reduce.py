@@ -185,17 +185,17 @@ exercise(
         rules.bytes_in_total_at_least(lambda p: 2 * (p.case.world - 1) * p.given(0).nbytes),
     ],
     hints={
-        "unfinished": "Somebody is missing in each sum: what goes round in the second half is not "
+        "unfinished": "Some rank is missing in each sum: what goes round in the second half is not "
         "finished. Does the first half add what arrives, in n − 1 steps, and which chunk is "
         "complete on this rank then?",
         "wrong-buffer": WRONG_BUFFER,
         "wrong-chunk": WRONG_CHUNK,
         "added-twice": "Some ranks are in the sum more than once. How many steps does the adding "
         "half take, and does the second half add, too?",
-        "gather-short": "The sums are finished, and not all of them have come by every rank. How "
+        "gather-short": "The sums are finished, but not all of them have reached every rank. How "
         "many steps does the second half take?",
-        "not-gathered": "Each sum is finished on one rank, and on no other: nothing has come of "
-        "the second half. What is done with what it receives?",
+        "not-gathered": "Each sum is finished on one rank, and has reached no other. What does "
+        "the second half do with what it receives?",
         "received-over-own": OVERWRITTEN,
     },
     mistakes={
@@ -286,7 +286,7 @@ exercise(
         "is what the next rank needs.",
         "wrong-index": "One chunk is complete on each rank, and another one's number is returned. "
         "Follow the last message: which chunk did it carry?",
-        "miscounted": "In the chunk that is returned somebody is missing, or is there twice. How "
+        "miscounted": "In the chunk that is returned some rank is missing, or is there twice. How "
         "many links does a chunk pass to meet every rank once?",
     },
     mistakes={
@@ -388,13 +388,13 @@ formula(
     ],
     sturdy=nothing_on_the_way,
     hints={
-        "bandwidth": "β is the time that one byte takes, in seconds per byte: what would twice as "
-        "large a β mean?",
+        "bandwidth": "β is the time that one byte takes. Does a message take more time or less "
+        "when β grows?",
         "whole-tensor": "A step carries one chunk, not the tensor.",
         "two-n": "Count the steps for two ranks by hand: it is not four.",
         "one-phase": "That is the time of one half. The sums have to come back, too.",
-        "rounded-down": "// drops the rest of the division. Bytes per chunk may be a fraction "
-        "here: it is a formula, and nobody sends it.",
+        "rounded-down": "// drops the rest of the division. In this formula the bytes of a chunk "
+        "may be a fraction: nobody sends them.",
     },
     mistakes={
         "bandwidth": {"beta_is_bandwidth": True},

@@ -113,9 +113,7 @@ exercise(
         *from_src(0, "two layers", layout="transposed"),
         *from_src(1, "buffers", world=3, calls=2, later=({"src": 2},)),
     ],
-    hints={
-        "averages": "Every rank has the means over all ranks. What src has is asked for, untouched."
-    },
+    hints={"averages": "Every rank has the means over all ranks. Each should have src's values."},
     mistakes={"averages": {"averages": True}},
 )
 
@@ -202,10 +200,10 @@ exercise(
         "local": "Ranks come to different answers. What one rank has found out has to reach all "
         "the others.",
         "nan-differs": "A NaN is not equal to itself, but its bits are.",
-        "sums": "Sums can be equal where the numbers are not: two weights swapped, one up and "
-        "another down.",
-        "tolerance": "Models that differ in the last bit pass for equal. Training makes more of a "
-        "last bit: bit-equal is asked for.",
+        "sums": "Sums can be equal where the numbers are not: two weights may be swapped, or "
+        "one may grow as much as another shrinks.",
+        "tolerance": "Models that differ in the last bit pass as equal here. Training makes such a "
+        "difference grow: compare every bit.",
         "skips-unsaved": "A buffer that is not saved with the model (persistent=False) is not in "
         "its state_dict; here one differs.",
     },

@@ -83,7 +83,7 @@ draw.lines(
 )
 
 # %% [markdown] id="00-9b87ca"
-# `run` also records every `torch.distributed` call with its times. The timeline shows two consecutive steps, the quickest two: on a busy machine, others are longer. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
+# `run` also records every `torch.distributed` call with its times. The timeline shows two consecutive steps, the pair that took the least time. On a busy machine, other steps take longer. Each rank computes, and then makes four `all_reduce` calls, one for each parameter tensor of the model. No rank can leave such a call before every rank has entered it. A vertical line marks the moment when the last rank arrives. Hatching marks the time that the earlier ones spent waiting for it.
 #
 # Do not look for a speed-up here. The model is so small that communicating takes longer than computing. *When* more ranks pay off is a question for later lessons.
 
@@ -106,7 +106,7 @@ print(f"your guess: {guess}   recorded: {recorded:,} bytes per step")
 assert recorded == 4 * (64 * 9 + 64 + 1024 * 10 + 10) == 4 * 10_890 == 43_560
 
 # %% [markdown] id="00-0543d7"
-# The gradient is as large as the model: **S = 4 bytes × parameters**. Here that is 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same amount of communication.
+# The gradient is as large as the model. Its size is **S = 4 bytes × parameters**. Here that is 43,560 bytes, the same in every step and on any number of ranks. A larger batch means more computing for the same amount of communication.
 #
 # ## One function, many processes
 #
@@ -258,7 +258,7 @@ check(my_share)
 # torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 # ```
 #
-# On the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and renumbers the others from 0. CUDA reads it once, when a process first uses CUDA. This job sees GPUs 2 and 3, as 0 and 1:
+# On the command line, `CUDA_VISIBLE_DEVICES` hides GPUs from a process and renumbers the others from 0. CUDA reads it once, when a process first uses CUDA. This job sees only GPUs 2 and 3, under the numbers 0 and 1:
 #
 # ```bash
 # CUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py
@@ -266,7 +266,7 @@ check(my_share)
 #
 # ## Why not Python's own multiprocessing?
 #
-# It has two classic ways to start a process. The first, `spawn`, cannot find a function from a cell. It starts a fresh interpreter and sends it a *pickle* of the function, which contains no code, only two names: the module's and the function's. The fresh interpreter looks in its own `__main__`, which is empty. This cell tries it with `hello`:
+# Python's `multiprocessing` has two classic ways to start a process. The first, `spawn`, cannot find a function from a cell. It starts a fresh interpreter and sends it a *pickle* of the function, which contains no code, only two names: the module's and the function's. The fresh interpreter looks in its own `__main__`, which is empty. This cell tries it with `hello`:
 
 # %% id="00-9f1c69"
 import pickle
@@ -279,7 +279,7 @@ unpickle = [sys.executable, "-c", "import pickle, sys; pickle.load(sys.stdin.buf
 print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode().splitlines()[-1])
 
 # %% [markdown] id="00-20e240"
-# The second, `fork`, may hang. It copies the running process with all its memory, including the function, but of its threads only the one that calls it. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever.
+# The second, `fork`, may hang. It copies the running process with all its memory, including the function. But it copies only one thread, the one that calls `fork`. As soon as the notebook has run one operator on a large tensor, PyTorch has a pool of threads. The copy believes that it has this pool too, gives it work, and waits for ever.
 #
 # `run` takes a third way. It forks from a helper process that has imported torch and computed nothing, and it sends the function *by value*, including its code.
 #
@@ -287,7 +287,7 @@ print(subprocess.run(unpickle, input=pickled, capture_output=True).stderr.decode
 #
 # Four processes start, and none of them knows where the others are. They need a place where all of them can look. That place is the *store*, a small dictionary that every rank can reach. The handshake, called *rendezvous*, is short. Each rank opens a network port and writes its address into the store, under its own number. Then it reads the addresses of the others, waiting for those that are not there yet, and connects to them.
 #
-# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `run` keeps the store; the variables `MASTER_ADDR` and `MASTER_PORT` say where.
+# Here is the handshake's first half by hand. The text `knock at door 100` stands for an address: no rank opens a port here. `init=False` starts the processes and leaves the rest to us. `run` keeps the store, and the variables `MASTER_ADDR` and `MASTER_PORT` hold its address.
 #
 # What would happen if one rank never came? Try it: insert `if rank == 2: return` before `store.set`, and take it out again. Press ■ in the toolbar when you have waited long enough; after 60 seconds `run` gives up.
 
@@ -361,7 +361,7 @@ print(f"your guess: {guess}   correct: 0")
 #
 # So when you see `Connection closed by peer`, look for the rank that says something else: under `torchrun` its error is on the screen too, often above the others. A job that *hangs* is different: some rank is alive but never makes the call. Gloo waits for it, by default for 30 minutes.
 #
-# A second error awaits those who give `run` a function from a script: `run` has already formed the group, and the function forms it again. Take out its `init_process_group`, or call `run` with `init=False`.
+# You meet a second error when you give `run` a function from a script. `run` has already formed the group, and the function tries to form it again. Take `init_process_group` out of the function, or call `run` with `init=False`.
 
 # %% id="00-ba373d"
 def pasted_from_a_script():
@@ -376,7 +376,7 @@ with expect(RankFailed):
 #
 # Nothing in `sum_of_squares` knows about this course. To become a script, it needs a line that forms the group, a line that destroys it, and a launcher: `torchrun`, which comes with PyTorch. It starts the processes of its machine, sets `RANK`, `LOCAL_RANK` and `WORLD_SIZE`, and ends the job when a process fails. In the script, a rank or world size of −1 means: take it from the environment.
 #
-# The cell writes hello_job.py to `folder`, then runs what you would type there in a terminal: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
+# The cell writes hello_job.py to `folder`, then runs the command that you would type in a terminal in that folder: `torchrun --standalone --nproc-per-node=2 --local-ranks-filter=0 hello_job.py`. (It calls `torchrun` as `python -m torch.distributed.run`.) The filter shows only what rank 0 prints.
 
 # %% id="00-af113d"
 import inspect
@@ -410,7 +410,9 @@ print(job.stdout)
 #
 # ## Measured: what starting costs
 #
-# How long does starting take? The picture compares:
+# How long does starting take?
+#
+# **Predict.** Which of these four takes the longest, and which the shortest time?
 #
 # * the torchrun job from above;
 # * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;
@@ -450,7 +452,7 @@ draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in
 #
 # ## Roads not taken
 #
-# * **Threads** share memory and start without delay. But usually only one runs Python code at a time.
+# * **Threads** share memory and start without delay. But usually only one of them runs Python code at a time.
 # * **`notebook_launcher`** from Hugging Face Accelerate starts ranks by `fork`, with the risk that you now know.
 # * **ipyparallel** keeps its processes alive between cells. **mpi4py** is Python's way to MPI.
 
@@ -462,7 +464,7 @@ draw.bars(took, unit="s", caption="Most of the time is spent importing torch: in
 # * ☑ divide any number of items fairly among any number of ranks;
 # * ☑ choose between gloo, NCCL and MPI, and give each rank its own GPU;
 # * ☑ let processes meet by `env://`, `file://` and `tcp://`, and say what the store is for;
-# * ☑ find out why a job broke, and take your function out of the notebook with torchrun.
+# * ☑ find out why a job broke, take your function out of the notebook with torchrun, and say what starting costs.
 #
 # **Next**, ranks communicate in pairs: one sends and the other receives, and soon two of them wait for each other for ever. [01, Send and receive without ever standing still](01_point_to_point.ipynb)
 #

@@ -12,7 +12,7 @@
 # | **Do** | send tensors from rank to rank, time the messages, watch four ranks wait for one another for ever, take turns without a clock |
 # | **Learn** | send and recv, isend and irecv, `wait`, tags; when a send is over; what a deadlock is and how to rule it out; what you must not touch while a message is under way |
 # | **Need** | [00, Say hello from many processes](00_hello_ranks.ipynb): rank, world size, `run` |
-# | **Time** | about 65 minutes with the required exercise, 100 with the two optional ones as well |
+# | **Time** | about 65 minutes with the required exercise, 95 with the two optional ones as well |
 
 # %% [markdown] id="01-c2b1b7"
 # ## The problem in one process
@@ -39,7 +39,7 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # %% [markdown] id="01-355de3"
 # ## One rank sends, another receives
 #
-# Give each of four ranks three heights. A rank can compute two of its steps alone. For the step into its block it needs one more number, the last height of its left neighbour, and that number is in another process. Two calls bring it over:
+# Give each of four ranks three heights. A rank can compute two of its steps alone. For the step into its block it needs one more number, the last height of its *left neighbour*, the rank before it. Two calls bring that number over:
 #
 # * `dist.send(tensor, dst=1)` on one rank;
 # * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
@@ -75,9 +75,9 @@ draw.values(heights.tensor_split(4), walk.results, titles=["heights", "climbs"],
 #
 # $$T = \text{latency} + \frac{S}{\text{bandwidth}}$$
 #
-# in seconds: a common first model of a network (Hockney, 1994). Let our link be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
+# in seconds: a common first model of a network (Hockney, 1994). The latency is a byte's travelling time, and the bandwidth says how many bytes leave per second. Let our network be slow enough to watch, with a latency of 1 s and a bandwidth of 4 bytes per second. A message of 4 bytes then takes T = 1 + 4/4 = 2 s.
 #
-# **Predict.** From the very beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
+# **Predict.** From the beginning, every rank has the height that its neighbour needs. With `listen_first`, after how many seconds does the last rank have its number?
 
 # %% id="01-8d0269"
 guess = None
@@ -93,12 +93,12 @@ draw.timeline(slow, caption="Listening first: ranks 1 and 2 hold back a message 
 # %% [markdown] id="01-0221fc"
 # ## Begin now, wait later
 #
-# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left; for another second, the latency, they travel. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T: even among a thousand ranks, only one message is under way at a time.
+# Rank 1 could send at once. Instead it first waits for a message that has nothing to do with its own, and rank 2 does the same. The picture is a *space-time diagram*: ranks from top to bottom, time from left to right, and an arrow for each message, which takes 2 s. The sender's box ends after 1 s, when its bytes have left. They travel for another second, the latency. Hatching is the time that a call waits for its partner. With n ranks the whole exchange takes (n − 1)·T: even among a thousand ranks, only one message is under way at a time.
 #
 # The remedy is to split a call in two. **`isend` and `irecv`** (the i is for *immediate*) begin a message and return at once. They return a `Work`, a receipt for the message under way. **`Work.wait()`** returns when the message is done:
 #
 # * for an `irecv`, when the data are in the tensor;
-# * for an `isend`, when the tensor is yours again, to change or to free.
+# * for an `isend`, when you may change or free the tensor again.
 #
 # In between, the rank can begin other messages, or compute. `send` is `isend` followed by `wait`, and `recv` is `irecv` followed by `wait`.
 
@@ -135,7 +135,7 @@ draw.lines({name: (worlds, t) for name, t in times.items()}, "ranks", "time in u
 # Rank 0 sends four bytes. Rank 1 is busy and calls `recv` 0.2 seconds later. There are two possibilities, and both occur in real networks:
 #
 # * **Buffered**: the bytes set off at once and are stored where they arrive. The send is over as soon as they have left, whatever the receiver does.
-# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (In lesson 00, the same word stood for ranks that meet to form a group.)
+# * **Rendezvous**: the bytes set off only when the recv has been called as well, so nothing needs to be stored. The send is over when the bytes have left. (In lesson 00 the word meant something else.)
 #
 # **Predict.** This is real gloo, and the message has 4 bytes. How many seconds does rank 0 spend in `send`?
 
@@ -165,7 +165,7 @@ for buffered in (False, True):
     assert [round(seconds, 9) for seconds in took] == ([0, 0] if buffered else [0.2, 5e-6])
 
 # %% [markdown] id="01-071712"
-# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. The recv differs too. With rendezvous, the message takes its 5 µs once the recv has been called. Buffered bytes are already there.
+# `simulate` follows gloo's rule, unless you ask for the other one with `buffered=True`. With rendezvous, the message takes its 5 µs once the recv has been called. Buffered bytes are already there.
 #
 # Which rule will your program meet? MPI's ordinary send may follow either: MPI libraries tend to buffer small messages, and with a large one, the send waits for the recv. NCCL's send may block until the recv is called. So a program must be right under both rules. **A program that relies on buffering is right by luck**, and the luck depends on the size of the message, the library and its version.
 #
@@ -193,7 +193,7 @@ assert lucky.results == [3, 0, 1, 2]
 print("where sends are buffered:", lucky.results)
 
 # %% [markdown] id="01-fb7837"
-# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and it is the one that the order of calls can rule out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how deadlocks get into programs.
+# This is a *deadlock*: every rank waits for another, and the arrows of the *wait-for graph* lead back to where they began. Such a *circular wait* is one of the four conditions that every deadlock needs (Coffman and others, 1971), and the order of calls can rule it out. `run` compares what each rank has called, sees that the missing calls can never come, and says so. All four ranks are alive, so gloo alone would wait for its timeout, by default 30 minutes. Where sends are buffered, the same lines give the right answer. That is how deadlocks get into programs.
 #
 # ## Your turn: exchange
 #
@@ -201,7 +201,7 @@ print("where sends are buffered:", lucky.results)
 #
 # Two ranks form the smallest circle. Write the function with which they swap tensors.
 #
-# **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use send and receive, in any of their forms, and nothing else.
+# **Goal.** Each of the two returns a new tensor that holds what the other one had; `mine` stays as it was. A rank may be its own partner. Then it returns a copy and sends nothing, because gloo refuses messages to oneself. Use only send and receive, in any form.
 #
 # The *core* level asks for pairs in worlds of 2 and 4 ranks, with contiguous float32 tensors. *Sturdy* adds ranks that are their own partner, empty tensors, other dtypes, and tensors that are not contiguous in memory, such as `x.T`. Gloo neither sends these nor receives into them: send `mine.contiguous()`, and receive into a contiguous tensor. (`torch.empty_like(mine)` and `mine.clone()` keep a transposed layout, unless you add `memory_format=torch.contiguous_format`.)
 #
@@ -276,9 +276,9 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. `isend` is one way. The other needs nothing but `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works all the same, for every n ≥ 2; the proof stands below the hint, and you can skip it.
+# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2, as the proof below the hint shows.
 #
-# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. The levels are those of 01.1.
+# **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. *Core* plays 2 to 5 ranks; *sturdy* adds a single rank, more ranks, and 01.1's other tensors.
 #
 # <details>
 # <summary>Hint: what is left to decide?</summary>
@@ -294,12 +294,10 @@ with expect(Hazard):
 # rank 2 in recv:   1 ◄── 2     waits until rank 1 sends to it
 # ```
 #
-# No: both wait for the same message, and both have called, so it goes through. So the right neighbour of a stuck sender is stuck in `send`, and the left one of a stuck receiver in `recv`. Round the circle, either *all* ranks are stuck in `send`, or *all* in `recv`. Now look at rank 0, which sends first, and rank 1, which receives first.
+# No: both wait for the same message, and both have called, so it goes through. So the right neighbour of a stuck sender is stuck in `send`, and the left one of a stuck receiver in `recv`. Round the circle, either *all* ranks are stuck in `send`, or *all* in `recv`. Neither is possible: look at rank 0, which sends first, and rank 1, which receives first.
 #
 # * All in `send`? For rank 1 that is its second call. Its first, the recv from rank 0, is over. Then rank 0's send is over too, and rank 0 is not stuck in it.
 # * All in `recv`? For rank 0 that is its second call. Its first, the send to rank 1, is over. Then rank 1's recv is over too, and rank 1 is not stuck in it.
-#
-# So no rank is ever stuck.
 
 # %% exercise="pass_right" role="answer" points=10 required=false difficulty=2
 def pass_right(mine: torch.Tensor) -> torch.Tensor:
@@ -338,7 +336,7 @@ check(pass_right)
 #
 # Which recv takes which message? Between two ranks, messages stay in order: the first recv takes the first send, the second takes the second. A *tag*, a number that both sides give, sorts them into separate queues: a recv with tag 2 takes the first message with tag 2 and leaves the others alone. In the first cell below, rank 0 sends two letters, and rank 1 takes the second one first. That works because rank 0 begins both before it waits for either.
 #
-# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever, though no call is missing: they come in another order than the letters are sent. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
+# **Break it.** The second cell calls the same function with `at_once=False`. Now rank 0 waits until the first letter has been taken, and only then sends the second. Rank 1 waits for the second letter first. Both wait for ever. No call is missing, but rank 1 asks for the letters in the other order. `run` reports what it sees where the two meet, a send with tag 1 and a recv with tag 2.
 
 # %% id="01-e707d9"
 def two_letters(at_once):
@@ -410,7 +408,9 @@ check(in_order)
 # %% [markdown] id="01-644726"
 # ## Measured: what a message costs
 #
-# Back to real processes. Two ranks play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least. Both axes of the picture are logarithmic.
+# Two real processes play *ping-pong*: rank 0 sends a tensor, rank 1 sends it back, and half of the round trip is one message. They play thirty rounds of twelve sizes, from 4 bytes to 16.8 MB. For each size the shortest time counts, because it was disturbed least. Both axes are logarithmic.
+#
+# **Predict.** The largest message has about four million times as many bytes as the smallest. How many times as long does it take?
 
 # %% id="01-d42226"
 def ping_pong(sizes, rounds=30):
@@ -443,7 +443,7 @@ draw.lines({"gloo, two processes": (sizes, [1e6 * one_way[s] for s in sizes])}, 
 #
 # ## In practice
 #
-# In training, point-to-point messages carry numbers between the parts of a model that is divided among ranks. PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the two ends of its block a rank needs one height from each neighbour, its *halo*. `wide` is the block with room for them. The first rank and the last one lack a neighbour; there, the copy of the rank's own height stays.
+# In training, point-to-point messages carry numbers between the parts of a model that is divided among ranks. PyTorch's own pipelines use **`batch_isend_irecv`**: a list of operations that begin together, in any order. Here the ranks smooth the heights: each becomes the mean of itself and its two neighbours. At the two ends of its block a rank needs one height from each neighbour, its *halo*. `wide` is the block with one more place at each end. The first and last ranks lack a neighbour, and keep a copy of their own height in its place.
 
 # %% id="01-1e93cf"
 def smooth(heights):
@@ -464,7 +464,7 @@ assert torch.equal(torch.cat(smoothed.results), (padded[:-2] + padded[1:-1] + pa
 assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 
 # %% [markdown] id="01-c8cd81"
-# On gloo the batch is a convenience. **On NCCL it is the way to exchange**, and three things from this page no longer hold:
+# **On NCCL, a batch is the way to exchange**, and three things from this page no longer hold:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
 # * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.

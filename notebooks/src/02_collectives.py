@@ -84,7 +84,7 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
 #
 # `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It only moves bytes: what a collective does with them on arrival is left out. All ranks read the list from top to bottom, so no rank waits for ever.
 #
-# The first cell simulates the three broadcasts on a slow link. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays the three on real ranks, adds two ways to gather and one to reduce, and prints for each pattern how many bytes travel in all, and how many the busiest rank sends. Its picture is a *traffic matrix* of the last three: rows send, columns receive.
+# The first cell simulates the three broadcasts on a slow network. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays the three on real ranks, and adds two ways to gather and one to reduce. For each pattern it prints how many bytes travel in all, and how many the busiest rank sends. Its picture is a *traffic matrix* of the last three patterns: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -136,7 +136,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 # * **Chain**: no rank sends more than S bytes, but the last rank gets its copy after n − 1 messages, one after another: 3 · 1.1 = 3.3 s.
 # * **Tree**: two rounds here, ⌈log₂ n⌉ in general: 2 · 1.1 = 2.2 s.
 #
-# Whether the star or the tree is faster depends on n, S and the link. Lesson 09 compares them.
+# Whether the star or the tree is faster depends on n, S and the network. Lesson 09 compares them.
 #
 # To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. *Reducing* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
@@ -243,7 +243,7 @@ check(my_gather)
 # %% [markdown] id="02-f4ce12"
 # ## Which operation?
 #
-# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the operation must be one for which neither matters. With floats they do matter in the last digits: (a + b) + c may be rounded differently from a + (b + c), so two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
+# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so neither may change the result. With floats both do, in the last digits: (a + b) + c may be rounded differently from a + (b + c). So two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
 
 # %% id="02-6119fd"
 def reduced(name):
@@ -318,7 +318,7 @@ check(my_reduce)
 #
 # The ending `_single` means one long tensor in place of a list; `all_gather` and `reduce_scatter` take lists. The `_single` names are recent: up to PyTorch 2.11 they were `all_gather_into_tensor` and `reduce_scatter_tensor`, and the old names still work.
 #
-# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. It is half of an all_reduce: a reduce_scatter followed by an all_gather gives every rank the whole sum. An assertion in the next cell checks this. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
+# In `reduce_scatter`, each rank's tensor is cut into n *blocks*. Block *r* of the sum ends up on rank *r* and nowhere else, so each rank is the root of a small reduce. A reduce_scatter is half of an all_reduce: followed by an all_gather, it gives every rank the whole sum. An assertion in the next cell checks this. When a model is so large that no rank holds all of it, a rank needs only its own block of the gradient, and the reduce_scatter alone is enough.
 
 # %% id="02-cf1403"
 def without_a_root():
@@ -477,7 +477,9 @@ check(my_reduce_scatter)
 #
 # Two parts of the contract are often broken. First, *who must call*. The result of a reduce is for dst alone, and only dst prints the mean loss. So why not call it on that rank alone?
 #
-# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast. What does gloo do with the two operators when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
+# Second, *what must agree*. In the second cell, rank 3 asks for the maximum where the others add up. After that, every rank names itself as the root of a broadcast.
+#
+# **Predict.** What does gloo do with the two operators when nobody compares the calls? `record=False` switches off the recorder that compares them, and the last line shows the result.
 
 # %% id="02-4172c5"
 def print_mean(loss):
@@ -511,19 +513,21 @@ print("gloo alone:", unseen[0], "on every rank")
 #
 # **Two operators.** Gloo alone reports no error, and every rank has the same numbers: two correct sums, and two that lack rank 0's part. In a training run nobody would notice. It is your job to make the calls agree.
 #
+# **Four roots.** Each rank hands out its own row and nobody takes another's, so there is no right result to arrive at.
+#
 # ## In practice
 #
 # * **In place or out of place.** `broadcast`, `reduce` and `all_reduce` overwrite their argument. The others fill a tensor that you provide. Only the exercises return new tensors.
 # * **Without waiting.** With `async_op=True` a collective returns a Work immediately, as `isend` does. Until `wait()`, the rules of `isend` hold: do not write to its tensors, and do not read its results.
 # * **Order.** Every rank must call the same collectives in the same order: the k-th call of one rank meets the k-th call of the others.
-# * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory. It may be transposed, if it is on all ranks. With `x[::2]`, gloo alone moves wrong elements and reports no error; `run` reports one. Send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
+# * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory. It may be transposed, provided that it is transposed on all ranks. With `x[::2]`, gloo alone moves wrong elements and reports no error; `run` reports one. Send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
 # * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors, and only among ranks that you trust: a pickle can contain code.
 # * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or a file that another rank writes. Tensors need none: a recv already waits for its message.
 # * **On GPUs**, NCCL has the same contracts. But a call only puts work into a queue of the GPU and returns, and `wait()` lets only the GPU wait, not the CPU.
 #
 # ## Roads not taken
 #
-# * **MPI** had these contracts in 1994, and the names: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`. With equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
+# * **MPI** had these contracts and their names in 1994: `MPI_Bcast`, `MPI_Gather`, `MPI_Allgather`. With equal blocks, reduce_scatter is `MPI_Reduce_scatter_block`.
 # * **JAX** writes them as functions of values: `psum`, `all_gather`, `psum_scatter`.
 # * **all_to_all**, the collective that transposes the table, and collectives inside smaller groups come in lesson 08.
 #

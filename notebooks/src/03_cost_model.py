@@ -12,7 +12,7 @@
 # | **Do** | measure messages between real ranks, fit a line, predict a whole exchange with it, compare prediction, simulation and reality, ask what would happen on 128 ranks |
 # | **Learn** | latency α and inverse bandwidth β; what a star and a tree cost, and what overlaps; lower bounds; algbw and busbw; when communication is the bottleneck, and what to send then |
 # | **Need** | [02 collectives](02_collectives.ipynb): send, receive, all_reduce |
-# | **Time** | about 65 minutes with the required exercise, 85 with the two optional ones as well |
+# | **Time** | about 65 minutes with the required exercise, 80 with the two optional ones as well |
 
 # %% [markdown] id="03-42d4fe"
 # ## One message, by hand
@@ -51,7 +51,7 @@ print(f"your guess: {guess}   simulated: {recorded:g} s")
 assert recorded == 1 + 16 * 0.5 == 9
 
 # %% [markdown] id="03-cb5144"
-# Not ten, because the second eight bytes need no latency of their own. One long message is cheaper than two short ones.
+# Nine is less than twice five, because the second eight bytes need no latency of their own. One long message is cheaper than two short ones.
 #
 # ## Measured on this machine
 #
@@ -88,7 +88,7 @@ for i in (0, 5, 10):
 assert measured[5] < 3 * measured[0] and measured[10] > 3 * measured[5]
 
 # %% [markdown] id="03-cc100b"
-# From the first line to the second, the size grows a thousandfold, and the time less than threefold; now and then it even falls. From the second to the third, the size grows a thousandfold again, and now most of the time goes into carrying them.
+# From the first line to the second, the size grows a thousandfold, and the time less than threefold, if at all. From there to the third, the size grows a thousandfold again, and most of the time goes into carrying the bytes.
 #
 # ## The fit, and what is left over
 #
@@ -164,7 +164,7 @@ by_hand = simulate(add_up, world_size=4, network=slow)
 print(f"your guess: {guess}   simulated: {by_hand.seconds:g} s")
 assert by_hand.results == [[10, 10]] * 4 and by_hand.seconds == (1 + 3 * 4) + (1 + 3 * 4) == 26
 draw.timeline(by_hand, caption="All three messages leave at once. Rank 0's link takes one after "
-              "another, and the others' bytes wait in front of it: in after 5, 9 and 13 s. "
+              "another, and they arrive after 5, 9 and 13 s. The others' bytes wait their turn. "
               "Hatched: a recv waits until rank 0 calls isend.")
 
 # %% id="03-9be417"
@@ -184,7 +184,7 @@ assert [round(us, 1) for us in took] == [5.3, 50.0, 5115.3]
 # %% [markdown] id="03-e66413"
 # In the second picture, rank 0 calls its recvs *one after another*. Ranks 2 and 3 have called send, but by the first rule their messages set off only when rank 0 calls the matching recv. So their latencies no longer overlap, and the way in takes 15 s instead of 13.
 #
-# > **What overlaps: our model and the one-port model.** In our model a rank can begin any number of messages, and all of them together pay one α. In the cell above, 8 bytes go from one rank to 1,023 others. A star takes 5.3 µs (half of the way there and back). A *tree*, in which every rank that has the bytes sends them to one more, takes ten rounds, one after another: 50 µs. Many textbooks use the *one-port* model: a rank takes part in one message at a time. There the star pays 1,023 latencies, more than 5 ms, and the tree is a hundred times as fast. Real networks lie between the two, because starting a message costs the sender time. So before you compare two formulas, ask which model they are from.
+# > **What overlaps: our model and the one-port model.** In our model a rank can begin any number of messages, and all of them together pay one α. In the cell above, 8 bytes go from one rank to 1,023 others. A star takes 5.3 µs (half of the way there and back). A *tree*, in which every rank that has the bytes sends them to one more, takes ten rounds, one after another: 50 µs. Many textbooks use the *one-port* model: a rank has one message under way in each direction. There the star pays 1,023 latencies, more than 5 ms, and the tree is a hundred times as fast. Real networks lie between the two, because starting a message costs the sender time. So before you compare two formulas, ask which model they are from.
 #
 # ## Your turn: star_seconds
 #
@@ -241,7 +241,7 @@ check(star_seconds)
 #
 # How long does a star take with 1 MiB per rank, on the link that we have measured? The cell times 2 to 5 real processes, and simulates the same function. `simulate` replaces the clock: in it, `time.perf_counter` shows the model's time.
 #
-# Real processes are often slower than the model, and sometimes faster. The model gives each rank links of its own, and computing costs nothing: two pairs of ranks that play ping-pong do not slow each other down, as the cell asserts. In reality the "links" are copies in memory. The ranks share the cores that make them, with one another and with whatever else is running. α and β were measured with a single pair and know nothing of that.
+# Real processes are often slower than the model, and sometimes faster. The model gives each rank links of its own, and computing costs nothing: two pairs of ranks that play ping-pong do not slow each other down, as the cell asserts. In reality the "links" are copies in memory. The ranks share the cores that make them. α and β were measured with a single pair and know nothing of that.
 
 # %% id="03-2ba294"
 def timed_star(nbytes, rounds):
@@ -278,7 +278,7 @@ draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: $\frac{2(n-1)}{n}S\beta$ (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** In the one-port model, a tensor can reach at most twice as many ranks each round, which takes at least $\lceil\log_2n\rceil\,\alpha$. Our model knows no such bound.
+# * **Latency.** In the one-port model, the number of ranks that a tensor has reached at most doubles each round. So n ranks need at least $\lceil\log_2n\rceil\,\alpha$. Our model knows no such bound.
 #
 # The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of several textbook algorithms (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
@@ -308,7 +308,7 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. What it takes beyond the bound is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. The rest is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
@@ -371,7 +371,9 @@ check(bus_bandwidth)
 #
 # The bandwidths are what the standards leave for data. The latencies are typical published figures and may be wrong by a factor of two. [course_sim/README.md](../../course_sim/README.md) names the sources, and says what was measured on such machines.
 #
-# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient. What share of the step is computing? (To save memory, the cell takes a tensor and a bandwidth that are both a thousand times too small: S·β stays the same.)
+# Take ResNet-50, with 25,557,032 float32 parameters: a gradient of 102 MB. *Suppose* that a rank computes for 0.1 s in each step and then averages the gradient.
+#
+# **Predict.** On 128 ranks with 10 Gb/s Ethernet, what share of the step is computing? (To save memory, the cell takes a tensor and a bandwidth that are both a thousand times too small: S·β stays the same.)
 
 # %% id="03-3e960a"
 def step():
@@ -396,7 +398,7 @@ draw.lines(useful, xlabel="ranks", ylabel="computing, % of the step", logx=True,
 #
 # **Optional · 03.3 · difficulty ●○○ · about 5 minutes**
 #
-# Which of the two numbers should you worry about? That depends on the size of the message. At one size, latency and transfer take equally long. Well below it, only fewer messages help; well above it, only fewer bytes do. At this size a link reaches half of its bandwidth, hence the name; Hockney calls it n½.
+# Which of the two numbers should you worry about? That depends on the size of the message. At one size, latency and transfer take equally long. Well below that size, only fewer messages help; well above it, only fewer bytes do. At that size a link reaches half of its bandwidth, hence the name; Hockney calls it n½.
 #
 # **Goal.** That size in bytes. Try it on the presets: do faster links reach half of their bandwidth with smaller messages or with larger ones?
 #
@@ -435,7 +437,7 @@ check(half_bandwidth_bytes)
 # %% [markdown] id="03-44477d"
 # ## What to send: weights or activations?
 #
-# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows. In **data parallelism** every rank has all weights and a part of the rows. In **model parallelism** it has a part of the model; inside a layer, as here, this is called **tensor parallelism**: some of the outputs, for all rows.
+# When communication is the bottleneck, ask *what* is sent. Take one linear layer with w inputs and w outputs in float32, and a batch of B rows. In **data parallelism** every rank has all weights and a part of the rows. In **model parallelism** it has a part of the model. Where each layer is divided, as here, this is called **tensor parallelism**: every rank computes some of the outputs, for all rows.
 #
 # | | data parallelism | tensor parallelism |
 # |---|---|---|
@@ -481,7 +483,9 @@ draw.lines({name: (batches, [b / 1e6 for b in nbytes]) for name, nbytes in count
 #
 # ## Break it
 #
-# Somebody times a message on the slow link and gets a wonderful bandwidth: `timed(wait=False)` forgets one call. What does rank 0's stopwatch show without that call, and what does it show with it?
+# Somebody times a message on the slow link and gets a wonderful bandwidth: `timed(wait=False)` forgets one call.
+#
+# **Predict.** What does rank 0's stopwatch show without that call, and what with it?
 
 # %% id="03-a2f911"
 def timed(wait):
@@ -501,7 +505,7 @@ waited = simulate(lambda: timed(wait=True), world_size=2, network=slow)
 assert [event.completed for rank in (0, 1) for event in waited.trace.of(rank)] == [4, 5]
 
 # %% [markdown] id="03-5c8b96"
-# Without `wait`, rank 0's stopwatch shows 0 s: what was timed is only the call. With `wait` it shows 4 s, and that is too little, too. A send is over when its last byte has left. That byte travels for another second, the latency, until rank 1 has it after 5 s. In the simulator both stopwatches start at the same time; on two machines only a round trip shows the whole time.
+# Without `wait`, rank 0's stopwatch shows 0 s: what was timed is only the call. With `wait` it shows 4 s, which is still too little. A send is over when its last byte has left. That byte travels for another second, the latency, until rank 1 has it after 5 s. In the simulator the stopwatches of both ranks start at the same time; on two machines only a round trip shows the whole time.
 #
 # On GPUs the missing wait is the usual mistake, and no Hazard tells you: with NCCL, even a plain `dist.all_reduce` returns before the data have moved. Call `torch.cuda.synchronize()` before you read the clock, or use CUDA events.
 #

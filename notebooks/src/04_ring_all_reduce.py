@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | sum a tensor the naive way and count the waste, watch chunks go round, write the ring yourself, watch one of 1024 simulated ranks, meet a famous wrong one |
+# | **Do** | sum a tensor the naive way and count the waste, watch chunks go round, write the ring yourself, watch a ring of 1024 simulated ranks, meet a famous wrong ring |
 # | **Learn** | reduce-scatter followed by all-gather; the least that can be sent; when steps cost more than bytes; what Baidu, Horovod, NCCL and gloo made of it |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (`isend`, `recv`, `wait`), [02](02_collectives.ipynb) (reduce_scatter, all_gather) and [03](03_cost_model.ipynb) (α, β) |
 # | **Time** | about 70 minutes with the required exercise, 95 with the three optional ones as well |
@@ -19,7 +19,7 @@
 #
 # Training on many ranks leans on `all_reduce` more than on any other call: in each step it replaces every gradient by the sum over all ranks. What happens inside it?
 #
-# Here is a case for pen and paper: four ranks with four numbers each. Rank r holds 1, 2, 3 and 4 times 10^r. The digits of a sum then show who is in it: 2222 contains all ranks, 202 only ranks 0 and 2. One process adds up the four tensors. That is our *reference*.
+# Here is a case for pen and paper: four ranks with four numbers each. Rank r holds 1, 2, 3 and 4 times 10ʳ. The digits of a sum then show who is in it: 2222 contains all ranks, 202 only ranks 0 and 2. One process adds up the four tensors. That is our *reference*.
 #
 # The first naive answer is the star of lesson 03: every rank sends to one root, which adds and sends the sum back. The root's link carries (n−1)·S bytes in each direction, where S is the size of the tensor in bytes. Every other link carries only S and is idle for most of the time.
 #
@@ -137,9 +137,9 @@ draw.steps(film, caption="Whose numbers are in each chunk. After three steps eac
            "finished chunk; three more steps hand these to everybody.")
 
 # %% [markdown] id="04-c7c36b"
-# Rank r finishes chunk r+1 (the last rank, chunk 0): the chunk that started at its right neighbour and has come all the way round. Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
+# Rank r finishes chunk r+1 (the last rank finishes chunk 0): the chunk that started at its right neighbour and has come all the way round. Remember this r+1: a second half that starts with chunk r hands round sums that are not finished.
 #
-# This is not torch's rule, by which block r of the sum ends up on rank r. A library that wants it starts chunk r at rank r+1. Inside an all_reduce it does not matter who finishes which chunk.
+# This is not torch's rule, by which block r of the sum ends up on rank r. A library that follows torch's rule starts chunk r at rank r+1. Inside an all_reduce it does not matter who finishes which chunk.
 #
 # ## What it costs
 #
@@ -205,7 +205,7 @@ draw.lines({name: (worlds, sent) for name, sent in curves.items()}, "ranks n", "
 #
 # **Goal.** Work in place: afterwards every rank's `tensor` holds the sum. Use only `send`, `recv`, `isend` and `irecv`, one by one or in a batch. **Budget:** each rank sends to one neighbour only, always the same one, and receives from its other neighbour (with two ranks, the same rank). It sends at most 2(n−1) messages of at most ⌈numel/n⌉ elements each, where numel is `tensor.numel()`.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length is divisible by n. *Budget* counts messages and elements. *Sturdy* adds one rank, eight ranks and more, any number of elements (also 0, also fewer than n; an empty chunk may be sent or skipped), matrices, other dtypes, and tensors whose elements do not lie side by side. If that is too much at once, do the two halves first: 04.2 and 04.3 below.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors whose length is divisible by n. *Budget* counts messages and elements. *Sturdy* adds a single rank, eight and more ranks, any number of elements (also 0, also fewer than n; an empty chunk may be sent or skipped), matrices, other dtypes, and tensors whose elements do not lie side by side. If that is too much at once, do the two halves first: 04.2 and 04.3 below.
 #
 # <details>
 # <summary>Hint: which chunk, in which step?</summary>
@@ -265,9 +265,9 @@ check(ring_all_reduce)
 #
 # Here somebody else has cut the tensor into a list of chunks.
 #
-# **Goal of 04.2.** The first half adds in place and returns the index of the chunk that this rank has finished; the other chunks may then hold anything. The second half is given this index and fills in the rest. Any correct pattern of sends and receives is accepted; there is no budget.
+# **Goal of 04.2.** Write the first half. It adds in place and returns the index of the chunk that this rank has finished; the other chunks may then hold anything.
 #
-# **Goal of 04.3.** Do not assume that rank r owns chunk r or r+1: look at `owned`. You may rely on one thing: rank r owns chunk (r + c) mod n, with the same c on every rank.
+# **Goal of 04.3.** Write the second half. It is given the index of the finished chunk as `owned`, and fills in the rest. Do not assume that rank r owns chunk r or r+1. You may rely on one thing: rank r owns chunk (r + c) mod n, with the same c on every rank. Both exercises accept any correct pattern of sends and receives; there is no budget.
 #
 # **Optional · 04.4 ring_seconds ●○○ · about 5 minutes.** Write the time of a chunked ring as a function. Once it is right, its check cell prints your value beside the one recorded for 64 ranks.
 #
@@ -315,8 +315,8 @@ check(ring_reduce_scatter)
 def ring_all_gather(chunks: list[Tensor], owned: int) -> None:
     """Hand the finished chunks round, in place, until every rank has all of them.
 
-    Every rank calls it with n contiguous 1-D chunks of the right length and dtype, of which only
-    chunk ``owned`` is finished; owned = (rank + c) mod n, with the same c on all ranks.
+    Every rank calls it with n contiguous 1-D chunks of the right length and dtype. Only chunk
+    ``owned`` is finished; owned = (rank + c) mod n, with the same c on all ranks.
     """
     ### BEGIN SOLUTION
     rank, n = dist.get_rank(), dist.get_world_size()
@@ -430,6 +430,8 @@ for name, way in ways.items():
 # For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor: what arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
 # Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
+#
+# **Predict.** For which of the two does it give the right sum?
 
 # %% id="04-83053f"
 def famous(tensor):
@@ -458,7 +460,7 @@ with expect(CheckFailed):
 #
 # ## In practice
 #
-# * **Small tensors are packed.** Each call costs 2(n−1)·α, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, DistributedDataParallel into *buckets* (lesson 06).
+# * **Small tensors are packed.** Each call costs 2(n−1)·α, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, and DistributedDataParallel packs them into *buckets* (lesson 06).
 # * **gloo** also uses rings. **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
 # * **On GPUs** our ring may hang. In one communicator, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both calls together, as a pair, which works on gloo, too:
 #
@@ -481,7 +483,7 @@ with expect(CheckFailed):
 # * ☑ build all_reduce from reduce-scatter and all-gather, and both of these from a ring;
 # * ☑ derive the least that must be sent, 2(n−1)/n·S, and show from a recording that the ring sends no more;
 # * ☑ predict how long a ring takes, and say when a tree is faster;
-# * ☑ explain why a stopwatch on one machine cannot rank algorithms;
+# * ☑ explain why a stopwatch on one machine cannot rank algorithms, and say what libraries made of the ring;
 # * ☑ recognise the famous wrong ring, and write a test that catches it.
 #
 # **Next**, the sum goes to work: in [lesson 05](05_gradient_averaging.ipynb) four ranks average their gradients with it and train one model. The lesson before this one was [lesson 03](03_cost_model.ipynb).

@@ -49,7 +49,7 @@ assert gradient(x) == sum(even) / 2 == -30 and even == [-10, -50]
 assert round(sum(uneven) / 2, 2) == -21.33 and round(uneven[1], 2) == -38.67
 
 # %% [markdown] id="05-d34e50"
-# One sample out of four counted for half. Weighted by the number of samples, (1·(−4) + 3·(−38.67)) / 4, the mean is right again. We begin with equal parts; uneven ones have an exercise of their own below.
+# One sample out of four made up half of the mean. Weighted by the number of samples, (1·(−4) + 3·(−38.67)) / 4, the mean is right again. We begin with equal parts; uneven ones have an exercise of their own below.
 #
 # ## Synchronous SGD
 #
@@ -92,7 +92,7 @@ draw.values(parts, caption="A batch of 12: three images per rank, by their numbe
 #
 # `share_gradients` uses torch's own averaging, `ReduceOp.AVG`, with one call per parameter. It relies on every parameter having a gradient in every step, as in this model. Your own version will not rely on it.
 #
-# Then it runs on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The last cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps. It takes about a quarter of a minute, and prints a line after each run.
+# The last of the three cells runs `train` on 1, 2 and 4 ranks. The run with one rank is the *twin*: the same program in a single process, which takes the whole batch. If data parallelism does what it claims, more ranks must give the twin's curve and accuracy, except for rounding. The cell asserts at least 97% on digits that the model has never seen, and a curve that stays within a ten-thousandth of the twin's over 72 steps. It takes about a quarter of a minute, and prints a line after each run.
 
 # %% id="05-33fc05"
 from collections import OrderedDict
@@ -182,7 +182,7 @@ draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, l
 #
 # **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because other code may refer to it. (DDP's gradients can be views of DDP's own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
 #
-# *Core* has 2 to 5 ranks and float32. *Sturdy* adds one rank, eight and more, other dtypes, and models without parameters.
+# *Core* has 2 to 5 ranks and float32. *Sturdy* adds a single rank, eight and more ranks, other dtypes, and models without parameters.
 #
 # <details>
 # <summary>Hint: who calls what?</summary>
@@ -228,7 +228,7 @@ check(average_gradients)
 # %% [markdown] id="05-3a418b"
 # ## Start alike
 #
-# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. If one rank alone loads a checkpoint, or draws one random number more, the models differ before the first step. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
+# `make_model` seeds every rank with the same number, so all ranks start alike. You cannot count on that. If one rank alone loads a checkpoint, or draws one more random number, the models differ before the first step. Equal gradients keep equal models equal; they never make different models equal. The safe way is to send one rank's model to all the others, once. A model is more than its trained parameters: it also has frozen ones, and buffers such as BatchNorm's running means and its counter, an int64.
 #
 # ### Your turn: broadcast_parameters
 #
@@ -274,7 +274,7 @@ check(broadcast_parameters)
 #
 # How would you notice that ranks have drifted apart? The accuracy does not tell, as you will see below. A test of the weights themselves does, and can be called every few hundred steps.
 #
-# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds one rank, eight and more, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN, which is not equal to itself, but has equal bits.
+# **Goal.** True if every rank holds bit-equal parameters and buffers, False if any differs anywhere, and the same answer on every rank. Bit-equal means that a difference in the last bit counts. *Sturdy* adds a single rank, eight and more ranks, other dtypes, models without any tensor, buffers that are not saved with the model, and NaN: it never equals itself, but the bits of two NaNs can be equal.
 #
 # <details>
 # <summary>Hint: look at bytes</summary>
@@ -314,13 +314,13 @@ check(same_everywhere)
 # %% [markdown] id="05-3a18d5"
 # ## Uneven and empty batches
 #
-# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as it was when it gave −21.33. What is right follows from the definition: the global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where gᵣᵢ is the gradient of sample *i* on rank *r*, and Bᵣ the number of samples there. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
+# The size of an epoch's last batch is seldom divisible by the number of ranks, and some ranks may get no sample. Averaging the means is then wrong, as it was for the four samples above, where it gave −21.33. The right average follows from the definition of a mean. The global mean is the sum over all samples divided by their number, **g = Σᵣ Σᵢ gᵣᵢ / Σᵣ Bᵣ**, where gᵣᵢ is the gradient of sample *i* on rank *r*, and Bᵣ the number of samples there. An empty batch adds nothing to either sum. Its mean, however, is 0/0, and a single NaN makes the whole sum NaN. And a rank that skips the step leaves the others waiting.
 #
 # ### Your turn: train_step
 #
 # **Optional · 05.4 · difficulty ●●● · about 20 minutes**
 #
-# **Goal.** Take one step with cross-entropy that equals the step of a single process on the union of all ranks' batches. Batches have any sizes; some may be empty, but never all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds one rank, eight and more, float64, and models in which a layer is frozen or shared.
+# **Goal.** Take one step with cross-entropy that equals the step of a single process on the union of all ranks' batches. Batches have any sizes; some may be empty, but never all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds a single rank, eight and more ranks, float64, and models in which a layer is frozen or shared.
 #
 # <details>
 # <summary>Hint: two sums</summary>
@@ -466,6 +466,8 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
 # * **Weak scaling** (Gustafson, 1988): the same batch *per rank*, so that the work grows with *n*. Efficiency is T₁ / Tₙ.
 #
 # We simulate, because four processes on one machine share its cores. We assume 25 µs to compute a sample, 256 samples, 1 MiB of gradients, and the network from above.
+#
+# **Predict.** Eight ranks share the 256 samples. How many times as fast is a step then?
 
 # %% id="05-b1fb08"
 def step_time(n, samples):
@@ -487,13 +489,15 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
            "and less to compute before it sends them.")
 
 # %% [markdown] id="05-edaea6"
-# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch. So whoever reports scaling has to say which of the two it is.
+# Eight ranks finish the same batch in 2.6 ms instead of 6.4. That is less than three times as fast, since each computes for 0.8 ms and communicates for 1.8. Weak scaling looks better, but has a price: the global batch grows, and the model may learn less per epoch. So if you report scaling, say which of the two you mean.
 #
 # ## Break it
 #
 # **First**, the guard that everybody writes: `if p.grad is not None`. Here only rank 0's samples use the second layer. Rank 0 has four gradients to share, the others have two. (In a loop over many steps, rank 0's third call meets the others' first call of the *next* step. If the shapes are alike, the ranks silently average one layer's gradient with another's.)
 #
-# **Second**, a bug with which the model still learns. `share_weights` averages the parameter instead of its gradient: one word is different (compare [picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together in the next step. Does the accuracy give it away?
+# **Second**, a bug that does not keep the model from learning. `share_weights` averages the parameter instead of its gradient: one word is different (compare [picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together in the next step.
+#
+# **Predict.** Does the accuracy give this bug away?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -523,7 +527,7 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# It does not: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
+# The accuracy hardly shows it: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
