@@ -144,7 +144,7 @@ assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6
 #
 # By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there, and can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
-# Our trace knows only the calls of `torch.distributed`. `torch.profiler`, in the third cell, also knows operators and GPU kernels. It counts what DDP does in a step: three calls, and eight copies out of buckets.
+# Our trace knows only the calls of `torch.distributed`. `torch.profiler`, in the third cell, also knows operators and what a GPU runs. It counts what DDP does in a step: three calls, and eight copies out of buckets.
 
 # %% id="06-c6559d"
 between, last_gradient, calls = window(hand)
@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core for its sums. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. Most of the communication can be hidden there (Li and others, 2020). In a profiler's timeline, what is not hidden is a gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core for its sums. On a GPU, NCCL works beside backward, as [lesson 07](07_gpus.ipynb) shows, and most of the communication can be hidden (Li and others, 2020). What is not hidden is a gap between backward and the optimizer in a profiler's timeline.
 #
 # ## Who draws which samples
 #
@@ -590,7 +590,7 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_tools/jobs/train.sbatch](../../course_tools/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` again, or eight ranks may share one core. [course_tools/jobs/train.yaml](../../course_tools/jobs/train.yaml) defines a Kubernetes Indexed Job and a headless Service, through which its pods find one another.
+# [course_tools/jobs/train.sbatch](../../course_tools/jobs/train.sbatch) lets Slurm's `srun` start one agent per machine; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` again, or eight ranks may share one core. [course_tools/jobs/train.yaml](../../course_tools/jobs/train.yaml) defines a Kubernetes Indexed Job and a headless Service, through which its pods find one another.
 #
 # ## On GPUs
 #
