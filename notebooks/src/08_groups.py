@@ -215,7 +215,7 @@ check(grid_groups)
 # %% [markdown] id="08-8a1841"
 # ## The price of a slow rank
 #
-# A collective of all ranks waits for the slowest of them. What does a slow rank, a **straggler**, cost in a grid?
+# A collective of all ranks waits for the slowest of them. What does a straggler cost in a grid?
 #
 # Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. Both calls are started with `async_op=True`. If they blocked, a rank that waits in its row would be late in its column as well. Here α is 1 µs, and an all_reduce of three ranks takes 2α. A link does one call at a time, so calls that share a rank queue up: those that rank 4 does not delay end 2, 4, 6 or 8 µs after the 20 µs of computing. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
 #
@@ -444,7 +444,7 @@ draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for r
            "because the picture places ranks by number.)")
 
 # %% [markdown] id="08-04be65"
-# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. This mistake needs only one group. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).
+# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. This mistake needs only one group. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog ended the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).
 #
 # The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once, because each half of the ranks takes its own group for the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch does not notice: `new_group` may hang, or it returns, and the next collective may pair ranks of different halves and sum the wrong numbers.
 
