@@ -108,7 +108,7 @@ assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 511
 #
 # **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none receives it twice.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors. *Budget* has up to 16 ranks, once up to 99, on fast links and slow ones. *Sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. There nine messages' time is right: each one in a rank's number (binary, counted from the root) is a message, and no number below a thousand has ten ones.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors. *Budget* has up to 16 ranks, once up to 99, on fast links and slow ones. *Sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand ranks. There nine messages' time is right: a rank is as many messages from the root as its number, counted from the root, has ones in binary, and no number below a thousand has ten.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -194,7 +194,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
 # %% [markdown] id="09-49baad"
 # **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
 #
-# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, the last bits differ. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
+# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, the last bits may differ. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
@@ -405,9 +405,9 @@ draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes
 #
 # ## Nodes: fast inside, slow between
 #
-# A **node** has eight GPUs. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
+# A **node** is a machine, often with eight GPUs. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. An all-gather within each node ends it. The cell compares its messages with those of a flat ring, on four nodes of four. `ring_of` makes both; it sends zeros, because only bytes count. Guess first: which sends most bytes out of a node, the flat ring, the hierarchy, or doubling?
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. An all-gather within each node ends it. The cell compares its messages with those of a flat ring, on four nodes of four. `ring_of` makes both; it sends zeros, because only bytes count. Guess first: which sends most bytes out of a node, ring, hierarchy or doubling?
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -562,7 +562,7 @@ with expect(Deadlock):
 # %% [markdown] id="09-bcec04"
 # ## In practice
 #
-# * **Call `all_reduce` and `broadcast`.** Write your own only if you know something that the library does not.
+# * **Call `all_reduce` and `broadcast`.** Write your own only if you know more than the library.
 # * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times as many α as one. Put losses, counts and flags into one tensor.
 # * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints NCCL's table of latencies and bandwidths.
 # * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.
