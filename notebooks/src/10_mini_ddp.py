@@ -16,7 +16,7 @@
 #
 # ## When is a gradient ready?
 #
-# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, and rank 1 gets 6 and 9. The means are **4 and 6**. One process gets the same from the mean of both samples: this is our *reference*.
+# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, and rank 1 gets 6 and 9. The means are **4 and 6**. One process gets the same from the mean loss of both samples: this is our *reference*.
 #
 # Backward goes through the layers from the last to the first. w₂'s gradient is ready before w₁'s. Autograd tells us: `p.register_post_accumulate_grad_hook(f)` makes it call `f(p)` as soon as it has added to `p.grad`. Note what the hook is given: the **parameter**. The gradient is in its `.grad`.
 #
