@@ -100,7 +100,7 @@ print(f"your guess: {guess}   recorded: {rounds:.0f}, {thousand:.1f} µs   star:
 assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 5115)
 
 # %% [markdown] id="09-9ddccf"
-# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold with one port. In rings and doubling messages follow one another, and the two models agree. In a tree they agree where n is a power of two.
+# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold in the one-port model. In rings and doubling messages follow one another, and the two models agree. In a tree they agree where n is a power of two.
 #
 # ## Your turn: tree_broadcast
 #
