@@ -273,7 +273,7 @@ draw.timeline(nccl, between=(nccl.seconds - nccl.results[0], nccl.seconds), capt
 #
 # **Optional · 07.2 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** the last average is there as early as two streams allow: each reduction starts when its layer is computed and the one before it is over. And the host never waits: it has issued every call before the first layer is computed.
+# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** the last average is there as early as two streams allow: each reduction starts when its layer is computed and the reduction before it is over. And the host never waits: it has issued every call before the first layer is computed.
 #
 # *Core* asks for the mean on 2 to 5 ranks, on modelled GPUs and on gloo. *Budget* looks at the times of the modelled GPUs. *Sturdy* adds one rank, eight ranks and an empty list.
 #
@@ -433,7 +433,7 @@ with expect(Hazard):
 #
 # On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. In its table, "Root Cause" is the rank that *ended* first; with several machines, compare the tables' times. If that rank raised an exception, it is the culprit. After a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
 #
-# Variables are read when a rank starts, so set them **before** the job. For one that hangs now there is `py-spy dump`.
+# Variables are read when a rank starts, so set them **before** the job. For a job that hangs now there is `py-spy dump`.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
