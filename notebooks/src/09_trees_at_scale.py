@@ -265,7 +265,7 @@ check(recursive_doubling)
 # | ring | $2(n-1)\left(\alpha+\frac{S}{n}\beta\right)$ |
 # | tree, up and down | $2\lceil\log_2n\rceil(\alpha+S\beta)$ |
 #
-# The star looks too good for small S, because its latencies overlap: see the box above. A real one loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
+# The star looks too good for small S, because its latencies overlap: see the box above. A real star loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
 # **Optional · 09.3 fastest ●○○ · about 10 minutes**
 #
