@@ -215,8 +215,8 @@ _, real = milliseconds(ddp, 4)
 draw.lines({"our hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
             "formula": (equal, [formula(L // n) for n in equal])}, "layers in a bucket",
            "ms per step", formulas=["formula"], exact=True, caption="Small buckets pay a latency "
-           "each; of large ones the last leaves late. The two curves coincide: the sketch is as "
-           "fast as DDP.")
+           "each; the last of the large ones leaves late. The two curves coincide: the sketch is "
+           "as fast as DDP.")
 
 # %% id="10-7c0e60"
 def last_calls(job):  # their sizes, and when they were issued, in ms before the end
