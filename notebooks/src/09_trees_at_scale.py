@@ -388,9 +388,9 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
 assert {n for row in rows.values() for n, way in zip(ns, row, strict=True) if way == "ring"} == {3}
-draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="With "
-           "a fifth way. Where the ring was fastest, simulate's own all_reduce is faster (points). "
-           "With three ranks the ring stays: both take equally long there.")
+draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="The "
+           "map with a fifth way. Where the ring was fastest, simulate's own all_reduce is faster "
+           "(points). With three ranks the ring stays: both take equally long there.")
 
 # %% [markdown] id="09-1bf66d"
 # ## What libraries choose
