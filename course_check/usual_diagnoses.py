@@ -150,8 +150,8 @@ HINTS = {  # by id
     "k elements; chunk(k) makes k parts, or fewer; tensor_split(k) exactly k.)",
     "writes-gradient": "A backward that writes into .grad loses what was there, and hands "
     "nothing to torch.autograd.grad, or to the layer before. Return the gradient.",
-    "none-value": "Something is None there. send, recv and every collective return None, or a "
-    "Work: what they bring is in the tensor that they were given.",
+    "none-value": "Something is None there. send, recv and every collective fill the tensor that "
+    "they are given, and return None or a Work. A .grad is None until backward reaches it.",
     "raises": "That exception ends the rank, and so the case. Which value in the line is not what "
     "it takes it for? Print it there, with its shape and dtype.",
     "talks": "Everything it needs has been given to it: no rank has to ask another.",

@@ -235,30 +235,31 @@ exercise(
         "whole-set": "Every rank draws the whole dataset. What gives each a share of its own?",
         "uneven-shares": "Some rank takes a step more than another, and waits in it for ever.",
         "rank-0-only": "Rank 0 has the right numbers, and others do not. Who tells them?",
-        "padding-counted": "Samples count twice: the sampler gives some out twice. Or do all "
-        "ranks count the same?",
-        "mean-of-ranks": "A sample counts for more in a small share. Add up the counts, then "
-        "divide once.",
+        "padding-counted": "Samples count twice: the sampler gives some out twice. Or do several "
+        "ranks count the same samples?",
+        "mean-of-ranks": "A sample counts for more in a small share. Add up the counts of all "
+        "ranks, then divide once.",
         "local-accuracy": "Each rank reports the accuracy of its own share. Add up the counts of "
         "all ranks.",
-        "while-training": "Counted in the training steps; the model at the end of the epoch is to "
-        "be evaluated.",
+        "while-training": "The accuracy is counted in the training steps. Evaluate the model "
+        "that stands at the end of the epoch.",
         "local-loss": "Each rank reports the loss of its own samples only.",
         "mean-of-batches": "A smaller last batch counts as much as a full one: take the mean over "
         "the samples.",
-        "by-hand": "The answer's own calls average the gradients, which DDP does in backward().",
+        "by-hand": "Calls of the answer's own average the gradients. DDP does this in backward().",
         "not-averaged": "The ranks end with different weights. Which module is called, the model "
         "or DDP?",
         "no-set-epoch": "The order is that of another epoch. What is the sampler told before "
-        "each? (At first 0.)",
-        "sampler": "Other samples meet. Does the sampler shuffle, by the seed, on all ranks the "
-        "same?",
-        "batches": "Batches have another size: batch_size is that of one rank, and the last one "
-        "stays.",
+        "each epoch? (Before the first one it is 0.)",
+        "sampler": "The batches are made of other samples. Does the sampler shuffle, with the "
+        "given seed, and on all ranks in the same way?",
+        "batches": "Batches have another size: batch_size is that of one rank, and a smaller "
+        "last batch is kept.",
         "no-zero-grad": "No zero_grad() comes between the steps, and backward() adds.",
-        "another-step": "The steps are others: the text names rate and momentum, and DDP divides "
-        "by the ranks.",
-        "copy": "The model itself has not changed: another one has been trained, or a copy.",
+        "another-step": "The steps are not those of the text: it names the learning rate and "
+        "says that there is no momentum. DDP divides by the number of ranks.",
+        "copy": "The model that was given has not changed: the answer trains another one, or a "
+        "copy.",
     },
     diagnoses={
         "whole-set": draws_everything,
@@ -390,7 +391,7 @@ exercise(
         "syncs-each": "The gradients are reduced more than once in this step. It is the forward "
         "pass that settles whether its backward reduces: which ones lie outside no_sync?",
         "gathers": "The gradients of all ranks are sent to one rank, or to each, which adds them "
-        "up by itself. A reduction adds on the way, and each rank is sent one sum.",
+        "up by itself. A reduction adds them on the way, and each rank receives one sum.",
         "unscaled": "The gradients of the micro-batches are added up, so the step is that of "
         "their sum. A mean over all samples is asked for.",
         "divided-again": "DDP's gradients are means over the ranks already, and these are divided "

@@ -101,8 +101,8 @@ exercise(
         "repeats": "all_reduce is to be called `repeats` times: one call alone may be an unusual "
         "one.",
         "host-waits": "Between two repeats the host waits, for its GPU or for the other ranks, "
-        "and so does the GPU for the next call. Calls queue up in the stream: wait once, after "
-        "the last.",
+        "and then the GPU has to wait for the next call. Calls queue up in the stream: wait "
+        "once, after the last.",
         "events": "elapsed_time compares two events that were made with enable_timing=True, once "
         "both have happened. Which call makes the host wait for the second one?",
         "only-the-launch": "That is how long the host takes to launch the calls, some 5 µs each. "
@@ -111,7 +111,7 @@ exercise(
         "starts-too-early": "The GPU had work to do before, and the stopwatch ran meanwhile. What "
         "has to have ended on every rank before it starts?",
         "others-are-late": "Ranks that were ready first have timed the wait for the last one. A "
-        "rank can wait for its own GPU; what makes it wait for the others'?",
+        "rank can wait for its own GPU; which call makes it wait for the GPUs of the others?",
         "unit": "The digits are right, and the unit is not: seconds are asked for. In which unit "
         "does elapsed_time answer?",
         "warm-up": "One call more than repeats is timed. Is it the warm-up?",
@@ -232,8 +232,8 @@ exercise(
         "cuda-alone": "Where there is no GPU there is no torch.cuda to ask. "
         "torch.get_device_module(device()) has the same calls everywhere. (And must the host wait "
         "here at all?)",
-        "too-early": "The gradient of a layer is there when the layer has been computed, and it "
-        "is sent before.",
+        "too-early": "A layer's gradient is there when the layer has been computed, and here it "
+        "is sent before that.",
         "host-stands": "The host waits for the GPU on the way, and issues nothing meanwhile. "
         "Which line looks at a number, or waits for the device?",
         "after-computing": "The first all_reduce begins when everything is computed. When could "
@@ -436,17 +436,16 @@ exercise(
     in_ranks=False,
     rules=[without_a_word],
     hints={
-        "who-reported": "These ranks have made the call: they wait, and tell of it. Whom do they "
-        "wait for?",
+        "who-reported": "These ranks have made the call, so they wait. Whom do they wait for?",
         "only-silent": "A rank that has called something need not wait: if all its calls are "
         "complete, it can be the one that is missing.",
-        "not-members": "These ranks are no members of the group, and never will make the call.",
+        "not-members": "These ranks are not members of the group, and will never make the call.",
         "not-first": "Somebody is missing here as well. Of several such calls the first is asked "
         "for: by name of the group, then by seq, where 9 comes before 10.",
         "victim": "The rank named here has not made that call because it waits in another one "
         "itself. Whom does it wait for?",
-        "last-call": "A rank waits also in a call that is not its last: an asynchronous one lets "
-        "it go on to another group's.",
+        "last-call": "A rank can also wait in a call that is not its last: after an asynchronous "
+        "call it goes on to a call of another group.",
         "another-op": "Two ranks at the same seq of the same group, with two names of ops, have "
         "not made the same call, and the one in the minority does not wait.",
         "tie": "Here as many ranks have one op's name as another's. Then the op of the lowest "

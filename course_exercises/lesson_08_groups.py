@@ -85,9 +85,9 @@ exercise(
         "last-missing": "Ranks in the last row or column have no group. How many rows and columns "
         "are there to make?",
         "not-together": "The ranks do not make the same groups in the same order. Every rank "
-        "calls new_group for every group, also for those that it is not in.",
+        "calls new_group for every group, even for those that it is not in.",
         "too-short": "A group lacks ranks. Does each range reach the last rank that it should?",
-        "alone": "A group of one rank is a group, too, and here it is left out.",
+        "alone": "A group of one rank is a group, too, and the answer leaves it out.",
         "lists": "Return groups, not lists of ranks: new_group makes a group of a list.",
         "not-a-member": "−100 is what new_group returns to a rank that is not in the group. Keep "
         "what it returns for your own row and your own column.",
@@ -184,12 +184,12 @@ exercise(
         bytes_in_total_at_least(lambda p: sum(measure_leaving(p))),
     ],
     hints={
-        "wrong-block": "Each rank has a block from everybody, and not the one for it. Which of "
-        "its n blocks does a rank send to rank k?",
+        "wrong-block": "Each rank has a block from everybody, but not the one that was for it. "
+        "Which of its n blocks does a rank send to rank k?",
         "own-missing": OWN_MISSING,
         "collective": "The blocks go by send and receive. Only their lengths may go by a "
         "collective, and only by one.",
-        "arrival-order": "All blocks are there, and not in their places. Entry k is the block "
+        "arrival-order": "All blocks are there, but not in their places. Entry k is the block "
         "from rank k, whenever it comes.",
         "lengths": LENGTHS,
         "too-much": "One message to each other rank, with its block alone, is enough.",
@@ -286,11 +286,11 @@ exercise(
         "contiguous() makes a copy in order.",
         "by-rows": "A collective cuts a tensor along its first dimension, so what goes to each "
         "rank is a part of the rows. Here the rows have to be cut by columns.",
-        "blocks-not-turned": "The right numbers have come to each rank, and not to their places. "
+        "blocks-not-turned": "The right numbers have come to each rank, but not to their places. "
         "An exchange moves blocks as they are: transpose each of them once.",
         "stacked": "Each block is transposed, and they stand one below the other. A row of Aᵀ "
         "goes through all blocks: in which dimension do they meet?",
-        "calls": "One all_to_all brings to each rank what it needs; a gather, all of A.",
+        "calls": "One all_to_all brings to each rank what it needs. A gather brings it all of A.",
         "more-than-its-rows": "More travels than a rank's rows hold. Each of its numbers goes to "
         "one rank, once and in its own dtype: to which one goes a column?",
     },

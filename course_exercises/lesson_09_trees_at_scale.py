@@ -233,13 +233,13 @@ exercise(
         "Whose tensors could travel as one sum?",
         "star": "One rank adds up for all. Every tensor passes its link on the way in, and every "
         "sum on the way out, while the other links idle.",
-        "bits-differ": "Every rank has the sum, and not to the last bit the same one. Which rank "
-        "adds up in which order?",
+        "bits-differ": "Every rank has the sum, but its last bits differ from rank to rank. "
+        "Which rank adds up in which order?",
         "too-many-rounds": "It takes more rounds than doubling. Do both partners send at the same "
         "time, and is everybody busy in each round?",
         "left-out": "Some ranks are in nobody's sum. Let each of them first hand its tensor to "
         "one that adds it.",
-        "not-told": "The sum is right, and some ranks have not got it: those that handed their "
+        "not-told": "The sum is right, but some ranks do not have it: those that handed their "
         "tensor over at the beginning wait for an answer.",
         "twice": "Some ranks are in the sum twice. Where n is no power of two, whose sums overlap "
         "in the last round?",
@@ -447,8 +447,8 @@ exercise(
         "each of its neighbours carried a part of its own?",
         "over-share": "Some rank sends more to other nodes than its share. How much does it still "
         "hold then, in which group and collective?",
-        "not-together": "Every rank calls new_group for every group, also for those that it is "
-        "not in, and all in the same order. Does yours for its own alone?",
+        "not-together": "Every rank calls new_group for every group, even for those that it is "
+        "not in, and all in the same order. Does your answer make only its own?",
         "unequal-parts": "Here g does not divide the number of elements, and equal parts are "
         "wanted. What could you append to a flat copy?",
         "node-only": "Each rank has its own node's sum. The nodes have not met.",
@@ -456,8 +456,8 @@ exercise(
         "neighbours within the node are missing.",
         "leaders-know": "One rank of each node has the sum. Who tells its neighbours?",
         "not-gathered": "Each rank has one share of the sum. Who has the others?",
-        "divided": "The sum is asked for, and it has been divided: by the ranks of a node, by the "
-        "nodes, or by both.",
+        "divided": "The sum is asked for, but it has been divided: by the ranks of a node, by "
+        "the nodes, or by both.",
     },
     mistakes={
         "node-only": {"in_sum": lambda rank, g, n: range(rank - rank % g, rank - rank % g + g)},

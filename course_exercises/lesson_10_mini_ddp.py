@@ -53,12 +53,13 @@ BUCKET_HINTS = {  # of what 10.2 shows by the sizes of its calls, and 10.1 by it
     "elements": "The cap is in bytes, and a number may have 2, 4 or 8; something else is counted.",
     "forward-order": "The first bucket holds the first parameters of the model. Their gradients "
     "come last.",
-    "turned-late": "Buckets are filled from the first parameter on, and turned round too late.",
-    "closes-too-soon": "A bucket closes before a parameter would take it to the cap or past it. It "
-    "should take that one too, then close.",
+    "turned-late": "Buckets are filled from the first parameter on, and only then reversed.",
+    "closes-too-soon": "A bucket closes without the parameter that would take it to the cap or "
+    "past it. That parameter still belongs to it.",
     "closes-too-late": "A bucket of exactly cap_bytes has reached the cap.",
     "no-cap": "The cap decides nothing: all parameters lie in one bucket, or each in its own.",
-    "size-kept": "After a full bucket the next one begins with its bytes, and not with none.",
+    "size-kept": "The bytes of a full bucket are counted again for the next one, which should "
+    "begin with none.",
 }
 BUCKET_MISTAKES: dict[str, list[dict[str, Any]]] = {
     "elements": [NUMEL, NUMEL | BEFORE, {"size": lambda p: 4 * p.numel()}],
@@ -308,19 +309,19 @@ exercise(
         "back before .grad has it.",
         "stays-local": "After finish() each .grad holds its rank's own gradient. Are they sent (a "
         "hook gets the parameter)? Is the mean written?",
-        "always": "Gradients travel though the forward pass ran in no_sync. Hooks and finish() "
+        "always": "Gradients travel although the forward pass ran in no_sync. Hooks and finish() "
         "come later: what do they ask?",
         "divided-early": "What adds up in no_sync is divided by the number of ranks, and later "
         "divided again. When is it settled that a pass reduces?",
         "last-bucket": "The last bucket does not reach the cap, and its gradients stay as they "
         "are.",
-        "torchs-own": "No line of the answer issues what averages the gradients: a wrapper of "
-        "torch's does it. That wrapper is what you build here.",
+        "torchs-own": "The answer leaves the averaging to a wrapper of torch's. That wrapper is "
+        "what you build here.",
         "compares-tensors": "`in` and index() compare numbers. A set, a dict or `is` asks whether "
         "it is the same parameter.",
         "not-all-written": "It calls a method that is not written yet.",
         "no-zeros": "A rank without a gradient reduces less than the others, whose bucket has "
-        "one. A missing gradient takes its place in the bucket, as zeros.",
+        "one. Put zeros into the bucket in place of a missing gradient.",
         "order-by-rank": "Two ranks reduce different buckets in one call, or one makes fewer "
         "calls. On a rank that lacks a gradient some bucket is never full: which may go before "
         "it, and what issues those that are open when backward has ended?",
@@ -332,7 +333,7 @@ exercise(
         "waits, and when is the mean needed?",
         "late": "A bucket is full, and backward goes on to another layer before it is issued. "
         "Which event issues it?",
-        "counts-left": "Buckets go late here, and in a first round they do not: what hooks have "
+        "counts-left": "In the first round buckets go in time, here they go late: what the hooks "
         "counted before still counts.",
     },
     mistakes=gradients.MISTAKES
@@ -521,20 +522,20 @@ exercise(
     ),
     hints={
         "local": "Each rank uses the statistics of its own batch, as plain BatchNorm does.",
-        "variances-averaged": "The ranks' variances are averaged. How far apart their means are "
-        "belongs to it, too.",
+        "variances-averaged": "The ranks' variances are averaged. The variance of all samples "
+        "also depends on how far apart the ranks' means are.",
         "counts-ignored": "Each sample counts the same, whichever rank has it: sums and counts "
         "are added up over the ranks, and divided once.",
-        "unbiased": "BatchNorm normalises by the variance with n below, not n − 1.",
+        "unbiased": "BatchNorm divides by n for its variance, not by n − 1.",
         "root": "x − mean is divided by √(variance + eps): eps counts once, under the root.",
         "constant-statistics": "The gradient of x takes the mean, the variance or both for "
-        "constants. They depend on every sample.",
-        "own-path-only": "The gradient of x lacks what it does to other ranks' outputs. (A plain "
-        "all_reduce has no backward: autograd takes others' sums for constants.)",
+        "constants, but they depend on every sample.",
+        "own-path-only": "The gradient of x lacks what x does to other ranks' outputs. (A plain "
+        "all_reduce has no backward: autograd treats the others' sums as constants.)",
         "path-divided": "What comes to x through mean and variance has the wrong size. It is the "
         "sum over all ranks, divided by the number of all samples, once.",
-        "weights-added": "A gradient of weight or bias is added up over the ranks. They stay "
-        "local: DDP averages them.",
+        "weights-added": "A gradient of weight or bias is added up over the ranks. It has to "
+        "stay local, because DDP averages it later.",
         "statistics-apart": "Sums, squares and counts can travel in one tensor: one all_reduce "
         "forward, one backward.",
     },

@@ -5,7 +5,7 @@
 #
 # ![One training step of two ranks, as recorded, averaged by DistributedDataParallel: the first all_reduce starts while the backward pass is still computing gradients](../../figures/06_ddp.png)
 #
-# *Where this goes: DDP starts to send gradients while others are still being computed, and you did not write a line for it.*
+# *Where this goes: DDP sends the first gradients while others are still being computed, and you did not write a line for it.*
 #
 # | | |
 # |---|---|
@@ -17,7 +17,7 @@
 # %% [markdown] id="06-9ff263"
 # ## The smallest job there is
 #
-# We fit a line, *y = wx*, to four points: *x* = 1, 2, 3, 4 and *y = 2x*. The loss is the mean of (*wx − y*)², its gradient the mean of 2*x*(*wx − y*). At *w* = 0, where we start, that is −4 · (1 + 4 + 9 + 16) / 4 = **−30**, our *reference*. One step with learning rate 0.01 leads to *w* = 0.3.
+# We fit a line, *y = wx*, to four points: *x* = 1, 2, 3, 4 and *y = 2x*. The loss is the mean of (*wx − y*)², and its gradient is the mean of 2*x*(*wx − y*). We start at *w* = 0, where the gradient is −4 · (1 + 4 + 9 + 16) / 4 = **−30**, our *reference*. One step with learning rate 0.01 leads to *w* = 0.3.
 #
 # Two ranks take two points each: rank 0 takes 1 and 3, rank 1 takes 2 and 4. Rank 0's gradient is −4 · (1 + 9) / 2 = −20, rank 1's is −4 · (4 + 16) / 2 = −40, and their mean is −30 again.
 #
@@ -74,7 +74,7 @@ draw.values(line, caption="After backward() both ranks hold the mean of their gr
 #
 # A *bucket* is one flat tensor for several gradients, so the latency α is paid per bucket and not per parameter.
 #
-# To see several buckets we need a larger model. This one has 563,722 parameters, so its gradients take **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap: by default 1 MiB for the first bucket, so that something can leave early, and 25 MiB for the others. We set 1 MiB for all, and take four steps, first averaging by hand and then with DDP.
+# To see several buckets we need a larger model. This one has 563,722 parameters, so its gradients take **S = 4 · 563,722 = 2,254,888 bytes**. DDP closes a bucket once it *reaches* a cap: by default 1 MiB for the first bucket, which can then leave early, and 25 MiB for the others. We set 1 MiB for all buckets, and take four steps, first averaging by hand and then with DDP.
 #
 # **Predict.** By hand, a step makes eight `all_reduce` calls, one per weight and bias. How many does DDP make in its very *first* step?
 
@@ -140,11 +140,11 @@ assert sent[3] == ("all_reduce", S) and S == 4 * 563_722 == 2_254_888 and sent[6
 #
 # ## When it sends
 #
-# Timing is the other gain. The first two cells draw the third step of each job; play the second picture. The span `backward` ends when the rank has computed its last gradient. In the hatched span `waiting` after it, `backward()` only waits for reductions.
+# Timing is the other gain. The next two cells draw the third step of each job; the second picture can be stepped through. The span `backward` ends when the rank has computed its last gradient. In the hatched span after it, `waiting`, `backward()` only waits for reductions.
 #
 # By hand, all eight calls come after the last gradient. Under DDP the first bucket leaves *before* the last gradient is there, and can travel while the gradients of the first layers are still being computed. This is the *overlap*. (The first step has none: its only bucket fills with the last gradient.) Times depend on the machine; the cells assert the order.
 #
-# Our trace knows only the calls of `torch.distributed`. In the third cell `torch.profiler`, which also knows operators and GPU kernels, names what DDP does in a step: three calls, eight gradients copied out of buckets. Inside `profiled`, `seen.export_chrome_trace(path)` would write a timeline for [ui.perfetto.dev](https://ui.perfetto.dev).
+# Our trace knows only the calls of `torch.distributed`. `torch.profiler`, in the third cell, also knows operators and what a GPU runs. It counts what DDP does in a step: three calls, and eight copies out of buckets.
 
 # %% id="06-c6559d"
 between, last_gradient, calls = window(hand)
@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core to add. On a GPU, NCCL's kernels run beside those of backward, as [lesson 07](07_gpus.ipynb) shows. They occupy part of the GPU and slow backward down a little, yet most of the communication can be hidden (Li and others, 2020). What is not hidden shows in a profiler's GPU timeline, as a gap between backward's last kernel and the optimizer's first.
+# On two cores the overlap saves little, because gloo itself needs a core for its sums. On a GPU, NCCL works beside backward, as [lesson 07](07_gpus.ipynb) shows, and most of the communication can be hidden (Li and others, 2020). What is not hidden is a gap between backward and the optimizer in a profiler's timeline.
 #
 # ## Who draws which samples
 #
@@ -206,7 +206,7 @@ for epoch in (0, 1):
 #
 # **Goal.** Train the model that each rank is given; all begin with rank 0's weights. After each epoch report two numbers, the same on every rank: the mean loss over all samples drawn in the epoch, and the accuracy at its end, over the whole dataset, with each sample counted once. **Budget:** DDP reduces the gradients once in each step; other small calls are free.
 #
-# The check compares numbers and weights with those of one process that takes all ranks' batches together. *Sturdy* adds one rank and eight, a frozen layer, Dropout and buffers.
+# The check compares numbers and weights with those of one process that takes all ranks' batches together. *Sturdy* adds one rank, eight ranks, a frozen layer, buffers, and Dropout with p = 1, in which chance plays no part.
 #
 # <details>
 # <summary>Hint: three traps</summary>
@@ -289,7 +289,7 @@ check(train_ddp)
 #
 # Here, unlike in your exercise, `batch_size` counts the samples of all ranks together: 64. Each rank takes 64/n of them per step, so the losses can be compared. On two ranks they differ from those of one by rounding. Four ranks have to pad: each epoch's last batch repeats the epoch's first two samples, and the weights then differ a little. The second cell asserts that every run recognises at least 97% of the test digits.
 #
-# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. On two cores it is poor: the ranks share them, and so small a model computes too little to pay for its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs.
+# **Does it pay?** *Throughput* is the samples per second of all ranks together. *Scaling efficiency* divides the throughput of n ranks by n times that of one. It is poor here: the ranks share two cores, and the model is too small to be worth its messages. On a cluster, Goyal and others (2017) kept an efficiency of about nine tenths from 8 to 256 GPUs.
 
 # %% id="06-e75ebc"
 import sys
@@ -330,7 +330,7 @@ for n, [(losses, accuracy, rate), *_] in runs.items():
 #
 # If a batch does not fit into memory, split it into *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
 #
-# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. With four micro-batches, a step sends a quarter of the bytes.
+# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. Guess before you run the cells: what share of the bytes do four micro-batches still send?
 
 # %% id="06-2ced73"
 from contextlib import nullcontext
@@ -353,7 +353,7 @@ draw.bars({"each of them reduces": loud / 1e6, "no_sync but for the last": quiet
 #
 # **Optional · 06.2 · difficulty ●●○ · about 15 minutes**
 #
-# Accumulation with *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
+# Now add *clipping*: a gradient that is longer than `max_norm` is scaled down to that length. What counts is the length of the *averaged* gradient. Every rank holds it after the last backward pass, so `torch.nn.utils.clip_grad_norm_` computes the same norm everywhere without a message.
 #
 # **Goal.** One step on all micro-batches of all ranks, as if they were one batch. **Budget:** the gradients are reduced once, not gathered. *Sturdy* adds one rank, eight or more, a single micro-batch, float64, a frozen layer, and gradients left over from before.
 #
@@ -417,11 +417,11 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (DDP waits in C++ code, which `run` does not see. There you would sit out the timeout.)
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (With `run` you would read the same some seconds later.)
 #
 # The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes in each forward pass, and one at the end.
 #
-# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook never fires, so its bucket never fills. DDP notices in the *next* forward pass and names the parameter by number, with `TORCH_DISTRIBUTED_DEBUG=INFO` also by name (not DETAIL: see lesson 07). If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
+# **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook is never called, so its bucket never fills. DDP notices in the *next* forward pass and gives the parameter's number. `TORCH_DISTRIBUTED_DEBUG=INFO` adds its name. (Do not set DETAIL: lesson 07 says why.) If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
 # %% id="06-30eccf"
 from torch.distributed.algorithms.join import Join
@@ -457,7 +457,7 @@ with expect(RankFailed):
 # %% [markdown] id="06-42636d"
 # ## Half the bits, half the bytes?
 #
-# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too, and DDP moves as many bytes as before. Float16 also needs a `GradScaler`: unscale before clipping. It skips a step whose gradients have overflowed; all ranks see the same averaged gradients, so all skip the same steps.
+# AMP, automatic mixed precision, runs the matrix products and convolutions of the forward pass in bfloat16 or float16, inside `torch.autocast`. The weights stay float32, so the gradients do too. How many bytes does that save? Guess before you run the cell below. Float16 also needs a `GradScaler`; call its `unscale_` before clipping. The scaler skips a step whose gradients have overflowed; all ranks see the same averaged gradients, so all skip the same steps.
 #
 # To shrink the messages, give DDP a *communication hook*, a function that it calls for each bucket in place of `all_reduce`. The one in the cell sends bfloat16. This changes the training, because precision is lost on the way.
 #
@@ -469,11 +469,11 @@ with expect(RankFailed):
 #
 # **BatchNorm** uses the statistics of the rank's own samples. DDP does *not* convert it, but broadcasts rank 0's running statistics before each forward pass. `nn.SyncBatchNorm.convert_sync_batchnorm(model)` makes it use the samples of all ranks, on GPUs only.
 #
-# **`torch.compile`** goes with DDP, whichever you apply first: the compiler cuts its graph where DDP's buckets end, so that they can still leave while backward computes.
+# **`torch.compile`** goes with DDP, whichever you apply first: the compiler cuts its graph where DDP's buckets end, so that buckets still leave during backward.
 #
 # **Schedulers.** If each rank keeps its batch size, *n* ranks take one *n*-th of the steps per epoch. Derive a scheduler's length from `len(loader)`.
 #
-# **Saving.** All ranks hold the same weights, so one writes. [train.py](../../course_tools/jobs/train.py) writes to a temporary name and renames the file: a job that is killed halfway leaves the old one whole. Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading.** Every rank loads, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
+# **Saving.** All ranks hold the same weights, so one rank writes. (Lesson 12 saves in a way that survives a kill.) Save the `state_dict()` of the model, not of the wrapper, so that the file opens without DDP. Add what else training depends on: optimizer, scheduler, epoch, and each rank's random generators if dropout is to continue exactly. **Loading.** Every rank loads, each to its own device: without `map_location`, eight ranks load onto GPU 0, from which the file was written.
 
 # %% id="06-e6e5f0"
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -497,7 +497,7 @@ for kind, expected in (("float32", S), ("autocast", S), ("communication hook", S
 #
 # The cell prints all that differs between [course_tools/jobs/single.py](../../course_tools/jobs/single.py), for one device, and [course_tools/jobs/ddp.py](../../course_tools/jobs/ddp.py), for many.
 #
-# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device, three times: in `device_id=` for NCCL; in `device_ids=` for DDP; and before both in `set_device`, or every process would use GPU 0 as well.
+# * **Who am I?** `torchrun` starts the processes and tells each its `LOCAL_RANK`, its number on this machine. On GPUs that number chooses the device in three places: first in `set_device`, or every process would use GPU 0 as well; then in `device_id=` for NCCL and in `device_ids=` for DDP.
 # * **My share.** A sampler with its `set_epoch` replaces `shuffle=True`. Dividing the batch by the number of ranks keeps the global batch, and so the learning rate.
 # * **Train through the wrapper, evaluate without it.** Only the loss comes from `ddp(…)`.
 # * **Rank 0 alone** prints and saves.
@@ -514,7 +514,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # On one machine with eight GPUs, type `torchrun --standalone --nproc-per-node=8 ddp.py` in `course_tools/jobs/`.
 #
-# On several machines, start one torchrun, that machine's *agent*, on each, with the same arguments. The agents have to find one another:
+# On several machines, start one torchrun on each, with the same arguments. It is that machine's *agent*. The agents have to find one another:
 #
 # * `--rdzv-endpoint=host:port` is the meeting point. The agent on that host opens a store there, and the others connect to it.
 # * `--rdzv-backend=c10d` says that it is PyTorch's own store.
@@ -522,7 +522,7 @@ print(*("" if line.startswith("@@") else line for line in changes), sep="\n")
 #
 # When `--nnodes` agents have arrived, they agree on who starts which ranks. The second cell starts two agents with one rank each, which run ddp.py: to the ranks it looks like two machines.
 #
-# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`; `init=False` sets the variables that torchrun would set. Several machines need a disk that all share: train.py refuses to start if a rank cannot see rank 0's folder.
+# Then train.py continues from what ddp.py has saved. It runs on ranks of `run`, to which `init=False` gives torchrun's variables, but no group. Several machines need a disk that all share: train.py refuses to start if a rank cannot see rank 0's folder.
 #
 # Every process imports torch anew: this takes ten seconds, on a busy machine half a minute.
 
@@ -574,7 +574,7 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_tools/jobs/` set it.) This run linked two hosts at 200 Mbit/s; the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
+# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_tools/jobs/` set it.) In the job below, two hosts were linked at 200 Mbit/s, and the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
 #
 # ```
 # 2 ranks, gloo, rank 0 on cpu
@@ -590,11 +590,11 @@ files.cleanup()
 # loaded on all 2 ranks: test accuracy 0.9887
 # ```
 #
-# [course_tools/jobs/train.sbatch](../../course_tools/jobs/train.sbatch) lets Slurm's `srun` start one agent per node; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` anew, or eight ranks may share one core. [course_tools/jobs/train.yaml](../../course_tools/jobs/train.yaml) defines a Kubernetes Indexed Job, whose pods have fixed hostnames, and a headless Service, through which they find one another.
+# [course_tools/jobs/train.sbatch](../../course_tools/jobs/train.sbatch) lets Slurm's `srun` start one agent per machine; they meet on the first. Since Slurm 22.05 `srun` has to be given `--cpus-per-task` again, or eight ranks may share one core. [course_tools/jobs/train.yaml](../../course_tools/jobs/train.yaml) defines a Kubernetes Indexed Job and a headless Service, through which its pods find one another.
 #
 # ## On GPUs
 #
-# `run(…, backend="nccl")` runs the functions above with one rank per GPU: they ask `device()`, which under gloo is the CPU.
+# `run(…, backend="nccl")` runs the functions above with one rank per GPU, because they ask `device()`, which under gloo is the CPU.
 #
 # ## Roads not taken
 #

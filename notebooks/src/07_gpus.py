@@ -28,7 +28,7 @@
 #
 # Take one GPU, and two kernels of 10 ms each. The GPU needs **20 ms** for them. `torch.cuda.synchronize()` makes the host wait until the GPU has finished.
 #
-# We write it as `torch.get_device_module(device()).synchronize()`, which runs on any device; `torch.cuda.synchronize` and `torch.cuda.Event` work on modelled GPUs, too.
+# We write it as `torch.get_device_module(device()).synchronize()`, which runs on any device. (`torch.cuda.synchronize` and `torch.cuda.Event` work on modelled GPUs, too.)
 #
 # **Predict.** What does a stopwatch on the host show after the two calls, without `synchronize`?
 
@@ -70,7 +70,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; older ones used a stream of their own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, and the reduction goes there, behind everything that the compute stream has been given so far. `work.wait()` later makes the compute stream wait for it. A profiler shows plain calls among your kernels, asynchronous ones in a row of their own.
+# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; before, it had a stream of its own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, where the reduction starts when the compute stream has done all that it was given before. `work.wait()` later makes the compute stream wait for the sum. A profiler shows plain calls among your kernels, and asynchronous ones in a row of their own.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
@@ -81,7 +81,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 # | `dist.barrier()` | blocks until every rank has come | waits, too |
 # | `synchronize()` | blocks until all streams are empty | goes on |
 #
-# The row with `.item()` is the one to watch. A loss that is printed in every step makes the host wait for its GPU in every step.
+# Watch the row with `.item()`: a loss that is printed in every step makes the host wait for its GPU in every step.
 
 # %% id="07-fc1a63"
 def one_step(look):
@@ -111,7 +111,7 @@ draw.timeline(blind, caption="The host is done at once. The communicator's strea
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, each right after the one before it (plain calls do that, with nothing between them), and return the mean. One call before that, a *warm-up*, is not timed: a real group connects its ranks in its first one. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, one right after the other (plain calls, with nothing between them), and return the mean. Make one more call before these, a *warm-up*, and do not time it: a real group connects its ranks in its first call. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
@@ -214,7 +214,7 @@ draw.timeline(beside, caption="On the slow network the communicator's stream nev
 # %% [markdown] id="07-fcd7d8"
 # Overlap can hide the smaller of two amounts, no more. On the fast network it hides three reductions; on the slow one three backward passes. There the step takes nearly twice as long as its computing, and no better overlap can help: it needs fewer bytes, or a faster link.
 #
-# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s and without the optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step: DDP rebuilds its buckets before it.
+# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s, without an optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step, because DDP rebuilds its buckets after the first.
 
 # %% id="07-b26ed3"
 from torch.distributed.device_mesh import init_device_mesh
@@ -267,13 +267,13 @@ draw.timeline(nccl, between=(nccl.seconds - nccl.results[0], nccl.seconds), capt
               "gathers the next layer's weights while this one computes, and scatters the sums.")
 
 # %% [markdown] id="07-228c12"
-# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, by plain calls in streams that it makes, which saves a third. Neither needs a line of yours.
+# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, by plain calls in streams that it makes, which saves a third.
 #
 # ## Your turn: average_while_computing
 #
 # **Optional · 07.2 · difficulty ●●○ · about 15 minutes**
 #
-# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** the last average is there as early as two streams allow: each reduction starts when its layer is computed and the one before it is over. And the host never waits: it has issued every call before the first layer is computed.
+# **Goal.** `layers` is a list of pairs (seconds, gradient). For each pair, in order, call `compute(seconds)`; then the gradient is ready to be averaged. Average all of them in place, each while the next ones are being computed. **Budget:** the last average is there as early as two streams allow: each reduction starts when its layer is computed and the reduction before it is over. And the host never waits: it has issued every call before the first layer is computed.
 #
 # *Core* asks for the mean on 2 to 5 ranks, on modelled GPUs and on gloo. *Budget* looks at the times of the modelled GPUs. *Sturdy* adds one rank, eight ranks and an empty list.
 #
@@ -314,9 +314,9 @@ check(average_while_computing)
 # %% [markdown] id="07-b6131d"
 # ## Who is slow?
 #
-# One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran: on a real one, `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])` around a few steps, as in [lesson 06](06_ddp.ipynb), and `export_chrome_trace(f"trace{rank}.json")` on each rank.
+# One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran. On real GPUs, wrap a few steps in `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`, as in [lesson 06](06_ddp.ipynb), and call `export_chrome_trace(f"trace{rank}.json")` on each rank.
 #
-# Before you read on: on which rank does it run longest?
+# Before you read on: on which rank does the kernel run longest?
 
 # %% id="07-f1d938"
 def one_is_slow():
@@ -336,9 +336,9 @@ draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest."
 #
 # ## What NCCL does differently
 #
-# Under gloo each send and receive is on its own. Under NCCL the calls of a communicator queue up, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and each rank's receive stands behind it. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
+# Under gloo each send and receive is on its own. Under NCCL the calls of a communicator queue up, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and its receive stands behind the send. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
 #
-# NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks: a kernel of one may occupy the GPU while it waits for a kernel of the other, queued behind it; [lesson 08](08_groups.ipynb) shows what happens otherwise.
+# NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks. Otherwise each of two GPUs may be occupied by a kernel that waits for the other GPU: see [lesson 08](08_groups.ipynb).
 #
 # Both functions below work on gloo. The second batches two letters and tells them apart by their tags. NCCL would swap them without a word; the model reports it.
 
@@ -431,27 +431,27 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. The "Root Cause" of its table is the one that *ended* first; with several machines, compare the tables' times. If a rank raised, that is the culprit; after a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. In its table, "Root Cause" is the rank that *ended* first; with several machines, compare the tables' times. If that rank raised an exception, it is the culprit. After a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
 #
-# Variables are read when a rank starts, so set them **before** the job. For one that hangs now there is `py-spy dump`.
+# Variables are read when a rank starts, so set them **before** the job. For a job that hangs now there is `py-spy dump`.
 #
 # | what you see | what to type | what it says |
 # |---|---|---|
 # | torchrun's table has no traceback | `@record` on `main` | each rank's exception |
 # | it hangs **now** | `pip install py-spy`; on each machine `py-spy dump --pid PID` for each rank (`pgrep -f train.py` lists them, and torchrun) | the line where the rank stands; look for the one that stands elsewhere. It needs the right to trace (root, or `ptrace_scope` 0) |
 # | it hangs, and does so again | `torchrun … -m course_lib.watch train.py`, your script unchanged | which calls do not fit or who waits for whom, at which lines ([lesson 11](11_debugging.ipynb)) |
-# | the same, without the course's library | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
+# | it hangs, and you cannot install this library | `dist.monitored_barrier(timeout=…)` on a gloo group, before the call | which rank did not come |
 # | `Received data size doesn't match`, SIGABRT, or strange sums | without DDP: `TORCH_DISTRIBUTED_DEBUG=DETAIL`. **With DDP** torch 2.15 then dies of SIGSEGV as it wraps the model: play the function on two ranks with `run` | both calls, with op, shape and dtype; `run` also the lines |
-# | it hangs in the first call, on several nodes | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another interface, `NCCL_IB_HCA` another InfiniBand card, `GLOO_SOCKET_IFNAME=eth0` gloo's interface; these three print nothing |
+# | it hangs in the first call, on several machines | `NCCL_DEBUG=INFO` | which interface and which transport NCCL has chosen. `NCCL_SOCKET_IFNAME=eth0` chooses another interface, `NCCL_IB_HCA` another InfiniBand card, `GLOO_SOCKET_IFNAME=eth0` gloo's interface; these three print nothing |
 # | it hangs in the first call, on one machine | `NCCL_P2P_DISABLE=1`, as a test; `df -h /dev/shm` | if it runs now, the GPUs cannot read each other's memory (an IOMMU or ACS is in the way). In a container /dev/shm may be too small |
 # | `RendezvousTimeoutError` | look for the other agents | one was not started, or has another `--rdzv-id`. The port is fine |
-# | `RendezvousConnectionError` | at the start: `nc -zv HOST PORT`, with those of `--rdzv-endpoint`. Later: the log of the torchrun on HOST | whether the port can be reached. Later the error is a consequence: the torchrun on HOST, which keeps the store, has ended |
-# | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | who is missing where, if every rank has left a dump. One that hung outside of NCCL may leave none: then it says only which, and with `-j` what the others called last. Without the folder there is no dump; without the option a missing dump is an AssertionError |
+# | `RendezvousConnectionError` | at the start: `nc -zv HOST PORT`, with HOST and PORT of `--rdzv-endpoint`. Later: the log of the torchrun on HOST | whether the port can be reached. Later the error is a consequence: the torchrun on HOST, which keeps the store, has ended |
+# | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | PyTorch's *Flight Recorder* dumps the last calls of each rank: who is missing where, if every rank has left a dump. A rank that hung outside of NCCL may leave none: then the tool names only that rank, and with `-j` what the others called last. Without the folder there is no dump; without the option a missing dump is an AssertionError |
 # | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
 #
 # The files in [course_tools/jobs](../../course_tools/jobs/train.sbatch) set what they need of this.
 #
-# Some of this on a laptop: the cell starts four jobs under torchrun, side by side, and prints the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. The last cell shows what works in place of DETAIL. Then it writes a script for CUDA and NCCL, which [`rehearse`](../../docs/rehearse.md) plays on two modelled GPUs: you see the hang before the GPUs come.
+# You can see some of this on a laptop. The next two cells start four jobs under torchrun, side by side, and print the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. In the third cell `run` finds unequal shapes beside DDP. The cell then writes a script for CUDA and NCCL, which [`rehearse`](../../docs/rehearse.md) plays on two modelled GPUs: you see the hang before you have GPUs.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
@@ -529,9 +529,9 @@ assert rehearsed.returncode == 1 and "batch_isend_irecv" in rehearsed.stderr
 #
 # **Optional · 07.4 · difficulty ●●● · about 20 minutes**
 #
-# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait; the one that holds them up does not, and often it is missing from another group than theirs.
+# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait. The one that holds them up does not, and the call that it has missed is often in another group.
 #
-# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted; at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
+# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted. There must be at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
 #
 # In a verdict, `0: all#0 tp01#0; 1: all#0` means: rank 0 has made call 0 of group `all` and call 0 of `tp01`, rank 1 only the first. `tp01` has the members 0 and 1, `all` has everybody, and `all#1/broadcast` is a call of another op than `all_reduce`.
 #
@@ -583,14 +583,14 @@ check(first_missing)
 # * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_tools/jobs/ddp.py) does.
 # * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory. Between machines, GPUDirect RDMA does.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
-# * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which torch 2.15 brings, has `NCCL_MULTI_RANK_GPU_ENABLE=1`, an experiment: good for trying a program, not for speed.
+# * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which comes with torch 2.15, has an experimental `NCCL_MULTI_RANK_GPU_ENABLE=1`: good for trying a program, not for speed.
 #
 # ## What the model leaves out
 #
 # * NCCL's kernels occupy some of the GPU's processors and slow computing beside them.
 # * A small send may leave before its receive is there; the first call of a group takes long, because it connects.
-# * Memory that is freed while a side stream still uses it (`record_stream`).
-# * The hosts' own noise. On real machines 5 µs is an order of magnitude for a launch, not a law.
+# * Memory may be freed while a side stream still uses it (`record_stream`).
+# * Hosts are noisy: 5 µs for a launch is an order of magnitude, not a law.
 #
 # ## Roads not taken
 #

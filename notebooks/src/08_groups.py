@@ -28,9 +28,9 @@
 # 3  5  7
 # ```
 #
-# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. We want 2×3 because in a 2×2 grid a mix-up of rows and columns is hard to notice. Grids of more than four ranks are simulated here.
+# In one process these are two lines of torch: our *reference*. The naive way for six ranks is to gather all numbers everywhere, and to throw most of them away. Our grid is not square, because in a 2×2 grid a mix-up of rows and columns is hard to notice. Grids of more than four ranks are simulated here.
 #
-# `elements` makes the tensors longer, for the timing below: each rank's number stands in all of its tensor.
+# For the timing below, `elements` makes the tensors longer: a rank fills its tensor with its number.
 
 # %% id="08-d6730f"
 import math
@@ -62,11 +62,11 @@ assert simulate(in_the_world, world_size=6).results == reference
 #
 # `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can hold collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Your program has to keep three rules:
 #
-# 1. **Everybody calls `new_group`**, also ranks that are not in the group.
+# 1. **Everybody calls `new_group`**, even ranks that are not in the group.
 # 2. **Everybody makes the same groups in the same order.** The k-th call of each rank is for the k-th group.
 # 3. **Only members may use it.** For all others `new_group` returns −100, the constant `GroupMember.NON_GROUP_MEMBER`. A collective with `group=-100` does nothing but warn, and leaves the tensor as it was. `group=None` is the group of all ranks.
 #
-# Why so strict? Ranks of a group find one another through the store, under the number of the group. Whoever counts differently looks in the wrong place.
+# Why so strict? Ranks of a group find one another through the store, under the number of the group. A rank that has counted differently looks in the wrong place.
 #
 # In the cell below every rank makes five groups and keeps two. The picture is drawn from what the ranks said.
 
@@ -110,7 +110,7 @@ draw.timeline(grid, caption="The two rows talk at the same time, and so do the t
 #
 # $$T = (n-1)(\alpha+S\beta)$$
 #
-# An all_reduce in a group of g ranks takes what lesson 04 found, 2(g−1)·(α + S/g·β), with g in place of n. How many ranks the world has does not matter. For our grid, that is a row of three and then a column of two. The cell compares both formulas with the recorded times, to nine digits.
+# An all_reduce in a group of g ranks takes what lesson 04 found, 2(g−1)·(α + S/g·β), with g in place of n. How many ranks the world has does not matter. In our grid this happens twice: in a row of three, then in a column of two. The cell compares both formulas with the recorded times, to nine digits.
 
 # %% id="08-962ca9"
 alpha, beta, S, rings = 5e-6, 1 / 25e9, 2**20, Network(collectives="messages")  # as rings
@@ -172,7 +172,7 @@ print("rank 4, along and down:", *both[4][0], "at", both[4][2])
 #
 # **Required · 08.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups passes, a DeviceMesh too; but use `new_group` here, for its mistakes are those of large programs. (Rule 1 has an exception: with `use_local_synchronization=True` only members need to call.)
+# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups passes, a DeviceMesh too. But use `new_group`: the mistakes that you can make with it are those of large programs. (Rule 1 has an exception: with `use_local_synchronization=True` only members need to call.)
 #
 # <details>
 # <summary>Hint: which ranks are in a row?</summary>
@@ -215,9 +215,9 @@ check(grid_groups)
 # %% [markdown] id="08-8a1841"
 # ## The price of a slow rank
 #
-# A collective of all ranks waits for the slowest of them. What does a slow rank, a **straggler**, cost in a grid?
+# A collective of all ranks waits for the slowest of them. What does a straggler cost in a grid?
 #
-# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. The calls must not block, or a rank that waits in its row would be late in its column as well. So both are started with `async_op=True`. Here α is 1 µs, and an all_reduce of three ranks costs two of them. A link does one call at a time, so calls that share a rank queue up: those that rank 4 does not delay end 2, 4, 6 or 8 µs after the 20. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
+# Nine ranks stand in three rows of three. In each step a rank computes for 20 µs, starts an all_reduce in its row and one in its column, and waits for both. In the first step rank 4, in the middle, takes 100 µs. Both calls are started with `async_op=True`. If they blocked, a rank that waits in its row would be late in its column as well. Here α is 1 µs, and an all_reduce of three ranks takes 2α. A link does one call at a time, so calls that share a rank queue up: those that rank 4 does not delay end 2, 4, 6 or 8 µs after the 20 µs of computing. (On gloo it is fine to have both calls in flight. On NCCL wait for the first before you start one in another group: see "In practice".)
 #
 # **Predict.** How many of the nine ranks finish the first step late, rank 4 included?
 
@@ -250,7 +250,7 @@ draw.mesh(once, (3, 3), marked=late_ranks(once), caption="Late after the first s
           "the column of rank 4. After the second step all nine are late.")
 
 # %% [markdown] id="08-6afbdc"
-# In a grid of r rows and c columns, r + c − 1 ranks are late; with one collective over all ranks, all r·c. But the others are only spared for one step. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance, for then the delays can overlap. It does not help if one machine is slow for good.
+# In a grid of r rows and c columns, r + c − 1 ranks are late; with one collective over all ranks, all r·c. But the other ranks are spared for one step only. In the next step each of them has a late neighbour in its row or column, and after two steps everybody is late: `twice` asserts it. Groups do not remove the price of a slow rank; they delay it. That pays if a *different* rank is slow in each step by chance, because then the delays can overlap. It does not help if one machine is slow for good.
 #
 # ## Everybody to everybody
 #
@@ -261,7 +261,7 @@ draw.mesh(once, (3, 3), marked=late_ranks(once), caption="Late after the first s
 # | `all_to_all_single(out, x)` | `x` on every rank, cut along its first dimension into n blocks of equal length | block *k* of rank *r*'s `out` is block *r* of rank *k*'s `x` | every `x` |
 # | `all_to_all(outs, ins)` | a list `ins` on every rank, one tensor for each rank | entry *k* of rank *r*'s `outs` is entry *r* of rank *k*'s `ins` | every `ins` |
 #
-# So let us transpose a matrix A that is too large for one rank. Rank r has row r of A and wants row r of Aᵀ, which is column r of A. In one process it is `A.T`. The naive way again sends everything to everybody.
+# So let us transpose a matrix A that is too large for one rank. Rank r has row r of A and wants row r of Aᵀ, which is column r of A. In one process it is `A.T`. The naive way, in the next cell, sends all rows to everybody.
 
 # %% id="08-8bef15"
 A = torch.tensor([[10.0 * r + c for c in range(4)] for r in range(4)])
@@ -303,7 +303,7 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 #
 # $$T = (n-1)\left(\alpha+\frac{S}{n}\beta\right) \text{ for all\_to\_all, and } T = (n-1)(\alpha+S\beta) \text{ for gathering everything}$$
 #
-# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. On the modelled network, with 2²⁰ bytes per rank, the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 09](09_trees_at_scale.ipynb).)
+# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. So the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 09](09_trees_at_scale.ipynb).)
 
 # %% id="08-ffdfd2"
 def exchange(elements):
@@ -328,7 +328,7 @@ draw.lines({"all_gather": (worlds, [1e6 * s for s in took[gather]]),
 #
 # **Optional · 08.2 my_all_to_all ●●○ · about 25 minutes**
 #
-# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, which in all hold no more bytes than its blocks for others. In the core cases all blocks of all ranks are equally long. For the sturdy ones they differ, and a rank does not know how much will come: one collective, with at most 8·n² bytes in and 8·n² out on each rank, may carry the lengths. (`all_gather_object` counts as two: it runs two collectives.)
+# **Goal.** Each rank has a list of n blocks, 1-D tensors of one dtype; block k is for rank k. Return a list of new tensors: entry k is what rank k had for this rank. The blocks go by `send` and `recv`, `isend` and `irecv`, alone or in a batch. **Budget:** each rank sends at most n−1 messages, which in all hold no more bytes than its blocks for others. In the core cases all blocks of all ranks are equally long. In the sturdy cases lengths differ, and a rank does not know how much it will receive. One collective, with at most 8·n² bytes in and 8·n² out on each rank, may carry the lengths. (`all_gather_object` counts as two: it runs two collectives.)
 #
 # **Optional · 08.3 transpose ●●○ · about 20 minutes**
 #
@@ -422,7 +422,7 @@ check(transpose)
 # %% [markdown] id="08-e3d107"
 # ## Break it: two groups, two orders
 #
-# Ranks 0 and 3 sum in their row first, ranks 1 and 2 in their column first. Every line is right by itself, and in each group all members make the same call. Only the *orders* differ. Four real ranks:
+# Ranks 0 and 3 sum in their row first, ranks 1 and 2 in their column first. Every line is right by itself, and in each group all members make the same call. Only the *orders* differ. Before you run the cells, draw the four ranks (0 and 1 are the first row) and an arrow from each to the one that it waits for.
 
 # %% id="08-6ca741"
 def any_order():
@@ -444,9 +444,9 @@ draw.waits(caught.error, caption="Rank 0 waits for rank 1 in a row, rank 1 for r
            "because the picture places ranks by number.)")
 
 # %% [markdown] id="08-04be65"
-# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. One group is enough for this mistake. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog (a time limit) aborted the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).
+# The habit that prevents it: **there is one order of all collectives in the program, and every rank follows it, skipping those of groups that it is not in.** Then no circle can close. An order that comes from a set or from the data is not an order you can rely on. Python randomizes string hashes, so a set of strings has a different order in each process. This mistake needs only one group. NVIDIA's ALCHEMI toolkit issued a collective for each key of a dictionary that was filled from such a set, each rank in its own order, until NCCL's watchdog ended the job (nvalchemi-toolkit#143, 2026). The remedy was one word: `sorted`. A production job hung because its ranks used two groups in two orders and waited for their GPUs between the two calls (torchrec#4149, 2026).
 #
-# The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once: each half thinks that its group is the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch does not notice: `new_group` may hang, or it returns, and the next collective may pair ranks of different halves and sum the wrong numbers.
+# The other classic mistake is a group that only its members make. It breaks rules 1 and 2 at once, because each half of the ranks takes its own group for the first one (pytorch#130102, 2024). The error below is the course's own. Plain torch does not notice: `new_group` may hang, or it returns, and the next collective may pair ranks of different halves and sum the wrong numbers.
 
 # %% id="08-08aa14"
 def each_half():
@@ -462,7 +462,7 @@ with expect(Mismatch):
 # * **Neighbours in the last dimension.** Its ranks are usually on one machine, so the parallelism that communicates most belongs there. Lesson 09 counts what that saves.
 # * **A group is not free.** On NCCL each one is a communicator of its own. Make groups once, at the start, and keep them.
 # * **On GPUs the order matters more.** Torch's documentation of `new_group` says that with several NCCL groups you must ensure one consistent order of collectives on all ranks, and wait for asynchronous ones before you use another group.
-# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023): the transpose above. Blocks may differ in length: `all_to_all_single` takes `input_split_sizes` and `output_split_sizes`. Each rank's output sizes must match what the others send it, that is its column in the table of lengths. Torch does not check this across ranks (pytorch#32361, 2020). On gloo a size too large for another rank's block leaves a part of the output unwritten, and one too small aborts the rank's process.
+# * **Where all_to_all is used.** Mixtures of experts send each token to the rank of its expert and back (GShard, 2020). Sequence parallelism turns "a part of the sequence, all heads" into "all of the sequence, some heads" (DeepSpeed-Ulysses, 2023), which is the transpose above. Blocks may differ in length: `all_to_all_single` takes `input_split_sizes` and `output_split_sizes`. A rank's output sizes must be the lengths of what the others send it, which are its column in the table of lengths. Torch does not compare them across ranks (pytorch#32361, 2020). On gloo a size that is too large leaves a part of the output unwritten, and one that is too small aborts the rank's process.
 #
 # ## Roads not taken
 #

@@ -12,7 +12,7 @@
 # | **Do** | spread a tensor along a tree, sum by recursive doubling, draw the map above, count what leaves a node, simulate 32 nodes of eight GPUs |
 # | **Learn** | rounds and their lower bound; what doubling costs and what it saves; when a hierarchy pays; what gloo and NCCL choose, as far as their sources say |
 # | **Need** | lessons [03](03_cost_model.ipynb) (α, β), [04](04_ring_all_reduce.ipynb) (the ring) and [08](08_groups.ipynb) (groups) |
-# | **Time** | about 60 minutes with the required exercise, 130 with the three optional ones as well (estimated) |
+# | **Time** | about 60 minutes with the required exercise, 130 with the three optional ones as well |
 
 # %% [markdown] id="09-12d30e"
 # ## The problem: α, two thousand times
@@ -21,7 +21,7 @@
 #
 # Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
-# The cell also prints how long a ring needs for it in the modelled network, beside one message between two ranks. `Network(collectives="messages")` plays torch's own calls on the modelled links, `all_reduce` as a chunked ring.
+# The cell also prints how long a ring and a single message take in the modelled network. `Network(collectives="messages")` plays torch's own calls on the modelled links, `all_reduce` as a chunked ring.
 
 # %% id="09-16f8c9"
 import math
@@ -83,7 +83,7 @@ draw.timeline(tree, caption="One megabyte, simulated: seven messages in three ro
 #
 # $$T = \lceil\log_2n\rceil(\alpha+S\beta)$$
 #
-# (Thakur, Rabenseifner and Gropp, 2005), with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. For any other n it is an upper bound: a rank sends its next message as soon as its last one has left, before that one has arrived.
+# (Thakur, Rabenseifner and Gropp, 2005), with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. Otherwise it is an upper bound: a rank sends its next message as soon as its last one has left, before that one has arrived.
 #
 # **Predict.** With 8 ranks it was three rounds. After how many rounds do 1,024 ranks have a tensor of 8 bytes? (Put a number in place of `None`.)
 
@@ -100,15 +100,15 @@ print(f"your guess: {guess}   recorded: {rounds:.0f}, {thousand:.1f} µs   star:
 assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 5115)
 
 # %% [markdown] id="09-9ddccf"
-# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold with one port. In rings and doubling messages follow one another, and the two models agree; in a tree they do where n is a power of two.
+# > **What overlaps.** In our model the *bytes* of messages on one link queue up; their *latencies* overlap. A root that calls 1,023 isends at once pays little more than one α: the star takes 5.3 µs above, the tree 50. In the textbooks' *one-port* model a rank has one message under way in each direction, and the star takes 5,115 µs. Real ranks are in between: each message costs a processor some time. Lower bounds in rounds hold in the one-port model. In rings and doubling messages follow one another, and the two models agree. In a tree they agree where n is a power of two.
 #
 # ## Your turn: tree_broadcast
 #
 # **Required · 09.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none a second time.
+# **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none receives it twice.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors, *budget* for up to 16, on fast links and slow ones, once for up to 99, *sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand simulated ranks. Nine messages' time is right there: no number below a thousand has ten ones in binary, so no rank is ten messages away from the root.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors. *Budget* has up to 16 ranks, once up to 99, on fast links and slow ones. *Sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand ranks. There nine messages' time is right: a rank is as many messages from the root as its number, counted from the root, has ones in binary, and no number below a thousand has ten.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -165,7 +165,7 @@ check(tree_broadcast)
 # %% [markdown] id="09-fa94e0"
 # ## Recursive doubling: both ways at once
 #
-# An all-reduce could go up a tree to one rank, and the sum down again: 2⌈log₂ n⌉ rounds. But links are full duplex, and in a tree half of each is idle. Let partners *exchange* what they have, and both add. After one round every pair has the pair's sum, then every four, then every eight. This is **recursive doubling**: log₂ n rounds for the whole all-reduce, if n is a power of two. `PARTNERS` has the partners of each rank: their numbers differ in one bit, so the partner of rank r in round k is `r ^ 2**k`.
+# An all-reduce could go up a tree to one rank, and the sum down again: 2⌈log₂ n⌉ rounds. But a link carries messages in both directions at once, and in a tree one direction is always idle. Let partners *exchange* what they have, and both add. After one round every pair has the pair's sum, then every four, then every eight. This is **recursive doubling**: log₂ n rounds for the whole all-reduce, if n is a power of two. `PARTNERS` has the partners of each rank: their numbers differ in one bit, so the partner of rank r in round k is `r ^ 2**k`.
 
 # %% id="09-f9e377"
 PARTNERS = [[rank ^ 2**k for rank in range(8)] for k in range(3)]
@@ -194,7 +194,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
 # %% [markdown] id="09-49baad"
 # **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
 #
-# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, they do not. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
+# **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, the last bits may differ. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
 #
 # **Optional · 09.2 recursive_doubling ●●● · about 30 minutes**
 #
@@ -265,11 +265,11 @@ check(recursive_doubling)
 # | ring | $2(n-1)\left(\alpha+\frac{S}{n}\beta\right)$ |
 # | tree, up and down | $2\lceil\log_2n\rceil(\alpha+S\beta)$ |
 #
-# The star looks too good for small S, because its latencies overlap: see the box above. A real one loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
+# The star looks too good for small S, because its latencies overlap: see the box above. A real star loses earlier. The tree never wins: it takes 2⌈log₂ n⌉ rounds, and doubling at most ⌈log₂ n⌉ + 1 of the same cost.
 #
 # **Optional · 09.3 fastest ●○○ · about 10 minutes**
 #
-# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; of equal times the first in this order, and for one rank `"star"`. (The next section draws its map with these formulas: write yours first.)
+# **Goal.** Write the choice as a function. It returns `"star"`, `"doubling"`, `"ring"` or `"tree"`; if times are equal, the first of them in this order; for one rank, `"star"`. (The next section draws its map with these formulas: write yours first.)
 #
 # <details>
 # <summary>Hint: logarithms without rounding errors</summary>
@@ -304,9 +304,7 @@ check(fastest)
 # %% [markdown] id="09-eef2b6"
 # ## The map
 #
-# First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not: the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
-#
-# `recorded` reads the time from the trace: the end of the last event.
+# First the runs. `WAYS` has the four programs; ring and tree are torch's own calls, played as messages. Sizes go from 8 bytes to 1 GB, and 64 tensors of 1 GB do not fit into your memory. They need not, because the model knows only the product S·β. So a run that stands for S bytes sends 3,840, over links with 3,840/S of the bandwidth. It takes exactly the same time.
 
 # %% id="09-771801"
 def star(tensor):
@@ -383,16 +381,16 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
            "what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
-# Read it from bottom to top. Few bytes: α counts, and the way with the fewest α wins. Many bytes: S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
+# Read the map from bottom to top. For few bytes α counts, and the way with the fewest α wins. For many bytes S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. The bytes are the ring's, in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (For other n than powers of two it is a little more, which the map leaves out.) Without `collectives=`, `simulate` charges for an `all_reduce` the smaller of this and doubling..
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. The bytes are the ring's, in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (If n is no power of two, it takes a little longer, which the map leaves out.) Without `collectives=`, `simulate` takes the smaller of this time and doubling's.
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
 assert {n for row in rows.values() for n, way in zip(ns, row, strict=True) if way == "ring"} == {3}
-draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="With "
-           "a fifth way. Where the ring was fastest, simulate's own all_reduce is faster (points). "
-           "With three ranks the ring stays: both take equally long there.")
+draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes", caption="The "
+           "map with a fifth way. Where the ring was fastest, simulate's own all_reduce is faster "
+           "(points). With three ranks the ring stays: both take equally long there.")
 
 # %% [markdown] id="09-1bf66d"
 # ## What libraries choose
@@ -407,9 +405,9 @@ draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes
 #
 # ## Nodes: fast inside, slow between
 #
-# GPUs live eight to a **node**. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
+# A **node** is a machine, often with eight GPUs. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. Then an all-gather within each node. Here are its messages, and those of a flat ring, on four nodes of four. Both are made of rings, of zeros because only bytes count: `ring_of(ranks, nbytes, steps)`.
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. An all-gather within each node ends it. The cell compares its messages with those of a flat ring, on four nodes of four. `ring_of` makes both; it sends zeros, because only bytes count. Guess first: which sends most bytes out of a node, ring, hierarchy or doubling?
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -445,9 +443,9 @@ for way, job in jobs.items():
     assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# Each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, N nodes of g ranks; a node sends 2(N−1)/N·S. The flat ring sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+# With N nodes of g ranks, each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, and a node sends 2(N−1)/N·S. In the flat ring a node sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 nodes of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both, with an α of 2 µs on every link. It also plays doubling, and a flat ring in which the one rank that talks to the next node has to make do with one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays both, with an α of 2 µs on every link. It also plays doubling, and a flat ring in which the one rank that talks to the next node has only one of the four cards.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -477,13 +475,13 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
            "is slowest, and a flat ring with all four cards is just ahead of the hierarchy.")
 
 # %% [markdown] id="09-82ef35"
-# ## Does one link per rank hold?
+# ## Is one link per rank right?
 #
-# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100 with eight of them. Eight GPUs that share four cards, or one, do not have it: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
+# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100. It is wrong for eight GPUs that share four cards, or one: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
-# * the way from GPU to card, over PCIe, is no link of its own;
-# * in a large network nodes share the uplinks of their switches, and here they do not.
+# * the way from a GPU to its card, over PCIe, costs nothing;
+# * nodes of a large network share the uplinks of their switches.
 #
 # So a single flat ring is predicted too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
 #
@@ -491,7 +489,7 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
 #
 # **Optional · 09.4 hierarchical_all_reduce ●●● · about 30 minutes**
 #
-# **Goal.** Replace `tensor` on every rank by the sum over all. Ranks 0 to g−1 share a node, so do the next g, and so on, with g = `gpus_per_node`, which divides n. Make groups as in lesson 08 and use any collectives in them, or send and receive. **Budget:** each rank sends at most 2(N−1)·⌈⌈numel/g⌉/N⌉ elements to other nodes, N = n/g. A collective counts as a ring of its group, in the order of ranks. A rank whose right neighbour in it is on another node sends there 2(m−1)/m of the tensor in an all_reduce on m ranks, (m−1)/m of the whole in an all_gather or reduce_scatter, and the whole tensor in any other collective.
+# **Goal.** Replace `tensor` on every rank by the sum over all. Ranks 0 to g−1 share a node, so do the next g, and so on, with g = `gpus_per_node`, which divides n. Make groups as in lesson 08 and use any collectives in them, or send and receive. **Budget:** each rank sends at most 2(N−1)·⌈⌈numel/g⌉/N⌉ elements to other nodes, N = n/g. A collective counts as a ring of its group, in the order of ranks. If a rank's right neighbour in this ring is on another node, the rank sends it 2(m−1)/m of the tensor in an all_reduce on m ranks, (m−1)/m of the whole in an all_gather or reduce_scatter, and the whole tensor in any other collective.
 #
 # *Core* has 4 and 6 ranks and lengths that n divides. *Sturdy* adds one node, nodes of one GPU, up to 12 ranks, and any length, shape, dtype and strides.
 #
@@ -546,7 +544,7 @@ check(hierarchical_all_reduce)
 # %% [markdown] id="09-ff075e"
 # ## Break it: a tree for powers of two
 #
-# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks all is well. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks it works. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
 
 # %% id="09-a4ea1f"
 def for_powers_of_two(tensor):
@@ -564,7 +562,7 @@ with expect(Deadlock):
 # %% [markdown] id="09-bcec04"
 # ## In practice
 #
-# * **Call `all_reduce` and `broadcast`.** Write your own only where you know something that the library does not.
+# * **Call `all_reduce` and `broadcast`.** Write your own only if you know more than the library.
 # * **Send fewer, larger tensors.** Ten all-reduces of 8 bytes cost ten times as many α as one. Put losses, counts and flags into one tensor.
 # * **On GPUs** `NCCL_ALGO=Tree` or `Ring` forces a choice, for experiments; `NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=TUNING` prints NCCL's table of latencies and bandwidths.
 # * **PyTorch's hierarchies**: hybrid sharding in FSDP shards inside a node and replicates across nodes, with the same two kinds of groups.

@@ -9,16 +9,16 @@
 #
 # | | |
 # |---|---|
-# | **Do** | average gradients after backward, in one call, in buckets, and while backward computes; compare each with DDP; break it with one unused layer; normalise over the batches of all ranks |
+# | **Do** | average gradients after backward, in one call, in buckets, and while backward computes; compare with DDP; break it with one unused layer; send eight bits in place of 32; normalise over the batches of all ranks |
 # | **Learn** | hooks; why buckets have a best size; why they have an order; what `no_sync` looks at; how a gradient passes through a collective |
 # | **Need** | lessons [06](06_ddp.ipynb) (what DDP does) and [07](07_gpus.ipynb) (the modelled GPU, overlap) |
 # | **Time** | about 75 minutes with the required exercise, 120 with the optional ones as well |
 #
 # ## When is a gradient ready?
 #
-# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, rank 1 gets 6 and 9. The means are **4 and 6**, what one process gets from both samples: our *reference*.
+# Take the smallest model with two layers: y = w₂ · w₁ · x, with w₁ = 2 and w₂ = 3. Its gradients are ∂y/∂w₂ = w₁x and ∂y/∂w₁ = w₂x. Rank 0 has x = 1, rank 1 has x = 3. So rank 0 gets 2 for w₂ and 3 for w₁, and rank 1 gets 6 and 9. The means are **4 and 6**. One process gets the same from the mean loss of both samples: this is our *reference*.
 #
-# Backward goes through the layers from the last to the first. w₂'s gradient is ready when w₁'s is not yet computed. Autograd tells us: `p.register_post_accumulate_grad_hook(f)` makes it call `f(p)` as soon as it has added to `p.grad`. Note what the hook is given: the **parameter**. The gradient is in its `.grad`.
+# Backward goes through the layers from the last to the first. w₂'s gradient is ready before w₁'s. Autograd tells us: `p.register_post_accumulate_grad_hook(f)` makes it call `f(p)` as soon as it has added to `p.grad`. Note what the hook is given: the **parameter**. The gradient is in its `.grad`.
 #
 # **Predict.** In which order do the hooks of the two parameters run: as in `model.parameters()`, or the other way round?
 
@@ -57,9 +57,9 @@ draw.values(tables, caption="Each rank's own gradients, and their mean. The last
 # %% [markdown] id="10-61cadd"
 # ## The price of a step
 #
-# Now a model with L = 16 layers, on two modelled GPUs. Each layer needs F = 0.1 ms forward and B = 0.3 ms backward, and has gradients of 256 KiB, so S = 4 MiB in all. The network carries 1 GB per second and has a latency of α = 0.2 ms. That is slow, so that both ends of what follows fit on one page. As in lesson 07, an `all_reduce` of s bytes on two ranks takes c(s) = α + s·β.
+# Now a model with L = 16 layers, on two modelled GPUs. Each layer needs F = 0.1 ms forward and B = 0.3 ms backward, and has gradients of 256 KiB, so S = 4 MiB in all. The network carries 1 GB per second and has a latency of α = 0.2 ms. That is slow, so that small buckets and large ones both cost something. As in lesson 07, an `all_reduce` of s bytes on two ranks takes c(s) = α + s·β.
 #
-# `seconds_per_step(attach)` times a step. `attach(model)` stands for a strategy: it may register hooks, and returns a function `finish`, which is called after backward. When `finish` returns, each `.grad` holds the mean; the last assertion compares the first layer's on both ranks.
+# `seconds_per_step(attach)` times a step. `attach(model)` stands for a strategy: it may register hooks, and returns a function `finish`, which is called after backward. When `finish` returns, each `.grad` holds the mean; the last assertion compares the first layer's gradient on both ranks.
 
 # %% id="10-595a4b"
 ms, L, width = 1e-3, 16, 256  # s, layers, units of a layer
@@ -154,7 +154,7 @@ draw.timeline(after, between=(after.seconds - one * ms, after.seconds), caption=
 #
 # Four flat calls after backward cost three latencies more than one. Buckets save nothing by themselves. They pay when they leave *early*: the bucket of the last layers can travel while backward computes the others.
 #
-# `overlapped` needs two changes. A hook collects gradients as they arrive and starts the reduction of each full bucket, with `async_op=True`. And nobody waits before `finish`: a `wait()` inside the hook would make the compute stream wait, and the overlap would be gone.
+# The function `overlapped` makes two changes. A hook collects gradients as they arrive and starts the reduction of each full bucket, with `async_op=True`. And nobody waits before `finish`: a `wait()` inside the hook would make the compute stream wait, and the overlap would be gone.
 
 # %% id="10-abc564"
 def overlapped(model, layers):
@@ -181,13 +181,13 @@ draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), capti
 # %% [markdown] id="10-b41817"
 # ## How large should a bucket be?
 #
-# With k equal buckets lesson 07's formula for overlap holds, with a bucket in place of a layer: each needs b = L·B/k of backward and c = α + Sβ/k of the network, and
+# With k equal buckets lesson 07's formula for overlap holds, with a bucket in place of a layer. Each bucket takes b = L·B/k of backward and c = α + Sβ/k on the network, so
 #
 # $$\text{step} = LF+\max(kb+c,\;b+kc)\text{ seconds}$$
 #
-# **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c sticks out, up to α + Sβ. In between is a minimum. For this model it is at four layers, or 1 MiB. (DDP's default is 25 MiB; more in practice below.)
+# **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c sticks out, up to α + Sβ. In between is a minimum. Before you run the cells: how many of the 16 layers should a bucket hold here? (DDP's default is 25 MiB; see "In practice".)
 #
-# The next cells try ten sizes, with our sketch and with DDP. `bucket_cap_mb` is in MiB and may be a fraction. DDP sends one bucket in its first step and keeps to the cap from the second; we time the third. The sketch is within 5% of DDP at every size, and the last cell, DDP's trace, says why: both make the same calls, of the same sizes, at the same times.
+# The next cells try ten sizes, with our sketch and with DDP. `bucket_cap_mb` is in MiB and may be a fraction. DDP sends one bucket in its first step, and keeps to the cap from the second on; we time the third. Our sketch is within 5% of DDP at every size. The last cell, DDP's trace, says why: both make the same calls, of the same sizes, at the same times.
 
 # %% id="10-ae1ba2"
 def ddp(model, layers):
@@ -215,8 +215,8 @@ _, real = milliseconds(ddp, 4)
 draw.lines({"our hooks": (sizes, ours), "DistributedDataParallel": (sizes, theirs),
             "formula": (equal, [formula(L // n) for n in equal])}, "layers in a bucket",
            "ms per step", formulas=["formula"], exact=True, caption="Small buckets pay a latency "
-           "each; of large ones the last leaves late. The two curves coincide: the sketch is as "
-           "fast as DDP.")
+           "each; the last of the large ones leaves late. The two curves coincide: the sketch is "
+           "as fast as DDP.")
 
 # %% id="10-7c0e60"
 def last_calls(job):  # their sizes, and when they were issued, in ms before the end
@@ -230,7 +230,7 @@ draw.timeline(real, between=(real.seconds - theirs[3] * ms, real.seconds), capti
 # %% [markdown] id="10-e49865"
 # ## Break it
 #
-# Our sketch fills buckets in the order in which gradients *arrive*. Nothing promises that this order is the same on all ranks. Here rank 0 does not use the middle one of three layers: its second bucket holds another layer's gradient than rank 1's. Once the layers have different sizes, once equal ones.
+# Our sketch fills buckets in the order in which gradients *arrive*. Nothing promises that this order is the same on all ranks. Here rank 0 does not use the middle one of three layers, so its second bucket and rank 1's hold gradients of different layers. The cell does this twice: first the layers have different sizes, then equal ones.
 
 # %% id="10-ea7cc4"
 def one_layer_unused(*sizes):
@@ -249,16 +249,16 @@ with expect(Deadlock):
 # %% [markdown] id="10-61101f"
 # Where sizes differ, the mistake shows. With equal sizes two buckets of different layers are added up without a word; here rank 1 makes one call more, which nobody answers. (In pytorch#72843 some ranks left a module out, and training hung.) If each rank had left out a layer of its own, all would have made two calls, the sums would be wrong, and nobody would know.
 #
-# A wrapper for every model therefore decides **once** which parameter belongs to which bucket, the same way on all ranks. It issues buckets **in their order**: one that is full waits until those before it have been issued. And what has not been issued when backward ends, `finish` issues, with zeros for gradients that are missing.
+# A wrapper for every model therefore decides **once** which parameter belongs to which bucket, the same way on all ranks. It issues buckets **in their order**: one that is full waits until those before it have been issued. And `finish` issues the buckets that have not been issued when backward ends, with zeros for gradients that are missing.
 #
-# Real DDP issues buckets in order, too. It has no `finish`: autograd calls it at the end of backward. Only with `find_unused_parameters=True` does it look for unused parameters and count them as zero. Without, their bucket is never sent, and the next forward pass raises an error (lesson 06).
+# Real DDP issues buckets in order, too. It needs no `finish`, because autograd calls DDP at the end of backward. With `find_unused_parameters=True` it looks for unused parameters and counts their gradients as zero. Without this option their bucket is never sent, and the next forward pass raises an error (lesson 06).
 
 # %% [markdown] id="10-027431"
 # ## Your turn: make_buckets
 #
 # **Optional · 10.1 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** Which parameter belongs to which bucket, as a function that asks no other rank: the first step to a wrapper for every model. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
+# **Goal.** Decide which parameter belongs to which bucket, without asking another rank: the first step to a wrapper for every model. Go through the parameters from the last to the first. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there, or when the next parameter has another dtype. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
 #
 # In a verdict, `sizes 2 4f 2d` means parameters of two floats, of four floats that are frozen, and of two of float64. Parameter k is filled with the number k, so you see where it went.
 #
@@ -301,12 +301,12 @@ check(make_buckets)
 # * **At the start** all parameters and buffers become those of rank 0.
 # * **Buckets** are those of `make_buckets`: parameters that require a gradient, in reverse order of `parameters()`; a bucket closes when it *reaches* `cap_bytes`; another dtype begins another bucket.
 # * **`finish()`** is called after each backward, inside and outside `no_sync`. Afterwards each `.grad` holds the mean over all ranks. A gradient that is None on some ranks counts as zero there; if it is None on all, it becomes zero or stays None.
-# * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. Where backward runs does not matter, and blocks may lie inside one another. The next pass outside reduces all that has added up.
+# * **`no_sync()`**: if the forward pass ran inside the block, its backward and `finish` send nothing, and gradients add up on their rank. It does not matter where backward runs, and blocks may lie inside one another. The next pass outside reduces all that has added up.
 # * A forward pass under `torch.no_grad()` has no backward. It changes nothing, even between another forward pass and its backward.
 #
 # **Budget:** for each pass that reduces, one `all_reduce` per bucket, in the order of the buckets, issued as soon as the bucket is full and those before it are on their way (by `finish` if it never fills); nothing else after the start. *Core* asks for 2 to 5 ranks, frozen layers, a weight that two layers share, layers that run in another order than that of `parameters()`, accumulation, and a layer that some rank does not use in some pass. *Sturdy* adds one rank, many ranks, two dtypes, float64, evaluation, passes that are half inside `no_sync`, nested blocks, and a layer that nobody uses.
 #
-# The check trains small models with your class. It puts a barrier before each forward pass, to tell rounds apart in the trace.
+# The check trains small models with your class. It puts a barrier before each forward pass, to tell the passes apart in the trace.
 #
 # <details>
 # <summary>Hint: in which order to write it</summary>
@@ -317,7 +317,7 @@ check(make_buckets)
 # <details>
 # <summary>Hint: no_sync</summary>
 #
-# `@contextlib.contextmanager` makes a context manager of a method with one `yield`. What was before the block has to be there again after it.
+# `@contextlib.contextmanager` makes a context manager of a method with one `yield`. After the block, what it has changed has to be as it was before.
 #
 # </details>
 
@@ -412,7 +412,7 @@ check(MiniDDP)
 #
 # DDP lets you replace the `all_reduce` of a bucket by a function of your own: `ddp.register_comm_hook(state, hook)`. DDP calls `hook(state, bucket)` when a bucket is full, and the hook returns a *future* whose value is what goes into the gradients. The one below sends the bucket's numbers as 8-bit integers with one scale for all ranks. `then` says what happens to the sum when it arrives, without waiting for it. (Only the scale is waited for.)
 #
-# It sends a quarter of the bytes, and one more number per bucket. The digits that it loses are gone: the cell prints the relative error of the gradient. (Each rank uses half of the range of int8, so that the sum of two ranks fits. For more ranks the steps have to be larger.)
+# This hook sends a quarter of the bytes, and one more number per bucket. The digits that it cuts off are lost: the cell prints the relative error of the gradient. (Each rank uses half of the range of int8, so that the sum of two ranks fits. With more ranks each may use less of it.)
 
 # %% id="10-2291e2"
 def eight_bits(state, bucket):
@@ -443,9 +443,9 @@ assert sent[1] == sent[0] / 4 + 4 and 0.001 < error < 0.1
 #
 # BatchNorm subtracts a channel's mean over the batch and divides by √(variance + ε). Under DDP the batch is that of one rank, so eight ranks with two samples each normalise by statistics of two. SyncBatchNorm takes those of all sixteen.
 #
-# Let rank 0 have the one value 0, and rank 1 the values 2 and 4. Together: mean **2**, variance (4 + 0 + 4)/3 = **8/3**. The mean of the ranks' means is 1.5, and the mean of their variances 0.5. To be right, ranks add up Σx, Σx² and the *count*, then divide: one `all_reduce` of three numbers per channel.
+# Let rank 0 have the one value 0, and rank 1 the values 2 and 4. Together they have mean **2** and variance (4 + 0 + 4)/3 = **8/3**. But the mean of the ranks' means is 1.5, and the mean of their variances is 0.5. To be right, ranks add up Σx, Σx² and the *count*, then divide: one `all_reduce` of three numbers per channel.
 #
-# The backward pass is the harder half. Every sample changes mean and variance, and so the outputs on *all* ranks. `dist.all_reduce` is no operator for autograd, which takes what comes from others for a constant. The next cell shows it with a sum. Each rank's total is the sum of both x, and the loss is the sum of both totals. Raising either x by 1 raises both totals, so the gradient is 2.
+# The backward pass is the harder half. Every sample changes mean and variance, and so the outputs on *all* ranks. Autograd does not know `dist.all_reduce` as an operator, and treats what comes from other ranks as a constant. The next cell shows this with a sum. Each rank's total is the sum of both x, and the loss is the sum of both totals. Raising either x by 1 raises both totals, so the gradient is 2.
 #
 # **Predict.** What does autograd say? (The same cell shows the variances, and that PyTorch's own `nn.SyncBatchNorm` refuses to run without a GPU. Yours will run anywhere.)
 
@@ -482,7 +482,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 #
 # **Optional · 10.3 · difficulty ●●● · about 35 minutes**
 #
-# **Goal.** Normalise x, of shape (B, C) or (B, C, L), by mean and variance of each channel over all samples of all ranks, and all positions of L, then multiply by weight and add bias: in training mode, without running statistics. B may differ by rank. In the backward pass, x gets the gradient of the *sum of all ranks' losses*. Weight and bias are the same on all ranks, and keep each rank's own gradient, because DDP averages them later. **Budget:** one `all_reduce` in the forward pass, one in the backward pass, of at most three numbers per channel each. *Sturdy* adds one rank, many ranks, float64, and batches that are empty on some rank.
+# **Goal.** Normalise x, of shape (B, C) or (B, C, L), by mean and variance of each channel over all samples of all ranks, and all positions of L, then multiply by weight and add bias. This is BatchNorm in training mode, without running statistics. B may differ by rank. In the backward pass, x gets the gradient of the *sum of all ranks' losses*. Weight and bias are the same on all ranks, and keep each rank's own gradient, because DDP averages them later. **Budget:** one `all_reduce` in the forward pass, one in the backward pass, of at most three numbers per channel each. *Sturdy* adds one rank, many ranks, float64, and batches that are empty on some rank.
 #
 # <details>
 # <summary>Hint: a sum that knows its gradient</summary>
@@ -493,7 +493,7 @@ draw.bars({"of all samples": 8 / 3, "mean of the ranks' variances": 0.5}, unit="
 # <details>
 # <summary>Hint: the variance from sums</summary>
 #
-# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function. In float32 this difference loses all digits where the mean is ten thousand times the deviation: it can turn negative, and its root is NaN. Add up in float64.
+# With n numbers per channel in all, the mean is Σx/n and the variance Σx²/n − mean². Autograd does the rest, if the sums come through your Function. In float32 this difference loses all digits if the mean is ten thousand times the standard deviation. It can turn negative, and then its root is NaN. So add up in float64.
 #
 # </details>
 
@@ -539,7 +539,7 @@ check(sync_batch_norm)
 #
 # All of this is as torch 2.15 has it:
 #
-# * **`bucket_cap_mb`** is 25 MiB by default, and then the first bucket closes at 1 MiB, so that something leaves early. A value of your own holds for all buckets. If a timeline shows gaps between calls, try more; if one long call stands at the end, less.
+# * **`bucket_cap_mb`** is 25 MiB by default, and then the first bucket closes at 1 MiB, so that something leaves early. A value of your own holds for all buckets. If a timeline shows many short calls that wait for one another, try a larger one; if one long call sticks out at the end, a smaller one.
 # * **`gradient_as_bucket_view=True`** lets each `.grad` be a view of its bucket. This saves the copies, and memory of the size of all gradients.
 # * **`static_graph=True`** promises that the same parameters are used in every step. DDP then need not search for unused ones, and can allow checkpointing that goes through a layer several times.
 # * **`register_comm_hook`** takes the place of a bucket's `all_reduce`, as above. `default_hooks` has float16 and bfloat16, `powerSGD_hook` compresses further.
@@ -547,7 +547,7 @@ check(sync_batch_norm)
 #
 # `replicate`, still in a private module of torch 2.15, averages gradients in FSDP's way. It makes no buckets: each module on which you call it is reduced in one call, when its backward is over. It sends nothing at the start, so the ranks' parameters have to be equal already. It takes FSDP's `mesh`, `mp_policy` and `offload_policy`.
 #
-# **When DDP is not enough.** DDP repeats everything on every rank. With Adam in float32 a parameter takes 4 bytes for itself, 4 for its gradient and 8 for Adam's averages; buckets add 4 unless gradients are views of them. What is divided among n ranks instead leaves, per parameter and rank (ZeRO's stages, Rajbhandari and others, 2020, with these numbers):
+# **When DDP is not enough.** DDP repeats everything on every rank. With Adam in float32 a parameter takes 4 bytes for itself, 4 for its gradient and 8 for Adam's averages; buckets add 4 unless gradients are views of them. ZeRO divides some of this among the n ranks (Rajbhandari and others, 2020). With these numbers, its stages leave per parameter and rank:
 #
 # | | repeated on every rank | n = 8 |
 # |---|---|---|
