@@ -221,8 +221,8 @@ def _say_fake_device(original: property) -> property:
 
     def say(tensor: Any) -> torch.device:
         seen = compat.function_modes() and not getattr(tensor.fake_mode, "within", True)
-        place = place_of(tensor) if seen else None
-        return original.__get__(tensor) if place is None else name_place(place)
+        place, real = place_of(tensor) if seen else None, original.__get__(tensor)
+        return real if place is None or real.type != "cpu" else name_place(place)
 
     return property(say)
 

@@ -360,6 +360,7 @@ def say_cuda(look):
     drawn = torch.randint(5, (4,))  # as a loader does
     assert len(drawn.tolist()) == 4
     assert drawn.cuda()[:2].shape == (2,)
+    assert torch.empty(2, device="meta").device.type == "meta"
     return str(loss.device), str(inner[0][0].weight.grad.device)
 
 
