@@ -58,7 +58,8 @@ def simulate(
         cuda: True lets ``fn`` say "cuda": what it asks of CUDA is answered, and each tensor knows
             whether it lies on its rank's modelled GPU. Needs ``backend="nccl"``.
         gpu: a GPU, as ``GPU.h100()``, for a run at its true size (with ``backend="nccl"``): tensors
-            have shapes and no values, and each kernel takes the time that this GPU would need.
+            have shapes and no values, and each kernel takes the time that this GPU would need. With
+            ``cuda``, too, ``item()`` gives a number for log lines, and says so.
         play: the ranks that run, where they stand for others that do the same, as ``[0]``; the
             others' results are None. It needs ``gpu``. By default all ranks run.
 

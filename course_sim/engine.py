@@ -14,7 +14,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from traceback import walk_stack
@@ -91,10 +91,6 @@ class Program:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         if self.cuda and self.backend != "nccl":
             raise CourseError("cuda=True: GPUs are modelled with backend='nccl' only")
-        if self.cuda and self.gpu:
-            raise CourseError(
-                'cuda=True and gpu: a run at its true size does not say "cuda"; give one of them'
-            )
         self.play = choose_played(self.gpu, self.play, self.backend, n)
         try:
             Fabric(self.network, n, self.seed)
@@ -114,7 +110,7 @@ class Rules(NamedTuple):
     grouping: type[Groups]  # all groups
     end: type[SimulatedGroup]  # a rank's end of one
     places: Sequence[Place] = ()  # what else is replaced in ranks
-    mode: Callable[[Rank], AbstractContextManager] = nullcontext  # what their function runs in
+    modes: Sequence[Callable[[Rank], AbstractContextManager]] = ()  # what their function runs in
 
 
 def _choose_rules(program: Program) -> Rules:
@@ -123,19 +119,20 @@ def _choose_rules(program: Program) -> Rules:
     """
     if program.backend == "gloo":
         return Rules(Scheduler, Groups, SimulatedGroup)
-    places = streams.places()
+    rules = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, streams.places())
     if program.gpu is not None:
         from course_sim.true_size import shapes, sized_gpu, valueless
 
         scheduling = partial(sized_gpu.SizedScheduler, program.gpu)
         groups, end = valueless.ValuelessGroups, valueless.ValuelessGroup
-        return Rules(scheduling, groups, end, places + shapes.places(), shapes.Shapes)
-    usual = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, places)
+        places = [*rules.places, *shapes.places()]
+        rules = Rules(scheduling, groups, end, places, [shapes.Shapes])
     if program.cuda:
         from course_sim.gpu import cuda, placement
 
-        return usual._replace(places=places + cuda.places(), mode=placement.Placement)
-    return usual
+        places, modes = [*rules.places, *cuda.places()], [*rules.modes, placement.Placement]
+        rules = rules._replace(places=places, modes=modes)
+    return rules
 
 
 @contextmanager
@@ -303,7 +300,9 @@ class Execution:
             compat.enter_world()
         try:
             function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
-            with self._rules.mode(rank):
+            with ExitStack() as modes:
+                for mode in self._rules.modes:
+                    modes.enter_context(mode(rank))
                 result = function(*args)
             # as it comes back from a process
             rank.outcome = RankOutcome.of_result(rank.number, self.scheduler.now, result, function)

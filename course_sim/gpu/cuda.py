@@ -26,11 +26,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives as fsdp_collectives
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import _random as dtensor_random
-from torch.distributed.tensor.parallel import loss
 from torch.utils.data import DataLoader
 
 from course_sim.gpu.placement import guesses_place, keeps_on, marks_results
-from course_sim.gpu.tensor_place import find_gpus, find_place, name_place
+from course_sim.gpu.tensor_place import find_gpus, find_place, name_place, place_of
 from course_sim.isolation import compat
 from course_sim.isolation.private import Place, for_ranks
 from course_sim.rank import Rank, current
@@ -222,6 +221,19 @@ def _put_fake_on_host(rank: Rank, /, *args: Any) -> torch.device:
     return torch.device("cpu") if device.type == "cuda" else device
 
 
+def _say_fake_device(original: property) -> property:
+    """The device of a tensor that has no values, which is no function that a mode is asked about.
+    The mode that works out its shapes needs the real one.
+    """
+
+    def say(tensor: Any) -> torch.device:
+        seen = compat.function_modes() and not getattr(tensor.fake_mode, "within", True)
+        place, real = place_of(tensor) if seen else None, original.__get__(tensor)
+        return real if place is None or real.type != "cpu" else name_place(place)
+
+    return property(say)
+
+
 def _own_backend(rank: Rank, /, device: Any) -> str:
     return "gloo" if torch.device(device).type == "cpu" else "nccl"
 
@@ -269,7 +281,6 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((torch,), "get_default_device", lambda rank: torch.empty(0).device),
     ((torch, torch.nn.Module), "compile", _compile),
     ((dist, dist.distributed_c10d), "get_default_backend_for_device", _own_backend),
-    ((loss,), "_disable_custom_loss_ops", _answer(None)),  # other ranks are inside still
     ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]
 # Functions that are still torch's, called with other arguments or with the rank's mode on.
@@ -277,13 +288,13 @@ _CHANGED: list[Place] = [
     (DataLoader, "__init__", _init_loader),
     (DataLoader, "_get_iterator", _get_iterator),
     (DTensor, "from_local", keeps_on),
-    (DTensor._op_dispatcher, "_custom_op_handlers", dict),  # loss_parallel adds to it
     (torch.autocast, "__init__", _cast_on_cpu),
     (torch.autograd.profiler.profile, "__init__", _profile_cpu),
     (torch, "load", _load),
     (torch, "Generator", _replace_generator),
     (torch.serialization, "location_tag", _tag),
     (torch.Tensor, "_make_wrapper_subclass", _wrap),
+    (FakeTensor, "device", _say_fake_device),
     (torch.Tensor, "record_stream", for_ranks(_answer(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
     (torch.autograd, "_engine_run_backward", guesses_place),
@@ -302,4 +313,4 @@ def places() -> list[Place]:
         for owner, name in itertools.product(owners, names.split())
         if hasattr(owner, name)  # in this torch
     ]
-    return [*answers, *_CHANGED]
+    return [*answers, *_CHANGED, *compat.share_loss(for_ranks(_answer(None)))]

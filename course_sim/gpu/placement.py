@@ -184,20 +184,20 @@ def _move(rank: Rank, function: Any, tensor: Tensor, *args: Any, **kwargs: Any) 
         target = place_of(args[0])
     if kwargs.get("device") is not None:
         target, kwargs["device"] = _take_device(kwargs["device"], rank)
-    return _settle(tensor, function(tensor, *args, **kwargs), target)
+    return _settle(rank, tensor, function(tensor, *args, **kwargs), target)
 
 
 def _move_to_gpu(
     rank: Rank, _: Any, tensor: Tensor, device: Any = None, *__: Any, **___: Any
 ) -> Tensor:
-    return _settle(tensor, tensor, find_place("cuda" if device is None else device, rank))
+    return _settle(rank, tensor, tensor, find_place("cuda" if device is None else device, rank))
 
 
 def _move_to_host(rank: Rank, function: Any, tensor: Tensor, **how: Any) -> Tensor:
-    return _settle(tensor, function(tensor, **how), HOST)
+    return _settle(rank, tensor, function(tensor, **how), HOST)
 
 
-def _settle(before: Tensor, after: Tensor, target: int | None) -> Tensor:
+def _settle(rank: Rank, before: Tensor, after: Tensor, target: int | None) -> Tensor:
     """What became of a tensor that was to be in this place; None if it was to stay."""
     came_from = place_of(before)
     shared = storage_of(before) is storage_of(after)
@@ -205,7 +205,7 @@ def _settle(before: Tensor, after: Tensor, target: int | None) -> Tensor:
         mark(after, came_from, again=not shared)
         return after
     if shared and after.device.type == "cpu":
-        after = after.clone()
+        after = rank.gpu.copy(after)
     mark(after, target, again=True)
     return after
 

@@ -201,6 +201,10 @@ class Gpu:
         self.stand_still_until(self.scheduler.now + LAUNCH)
         return end
 
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that is moved to another place."""
+        return tensor.clone()
+
     def look(self, name: str, tensor: Any) -> None:
         """The rank looks at a tensor's values, by this method: the host waits for them."""
         self.current.synchronize()

@@ -38,6 +38,8 @@ from torch.distributed import c10d_logger
 from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as parallel
+from torch.optim import optimizer
+from torch.utils import _foreach_utils
 from torch.utils import _python_dispatch as dispatching
 
 from course_lib.versions import old_torch
@@ -205,6 +207,24 @@ def find_shape() -> tuple[Any, str]:
     from torch.distributed.tensor import _sharding_prop
 
     return _sharding_prop.ShardingPropagator, "_propagate_tensor_meta_non_cached"
+
+
+def share_loss(leave_out: Any) -> list[tuple[Any, str, Any]]:
+    """What is replaced for loss_parallel(), which adds to what DTensor handles for all ranks, and
+    takes it away again when other ranks are inside still.
+    """
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor.parallel import loss
+
+    handlers: Any = dict  # a copy, which an execution has to itself
+    return [
+        (loss, "_disable_custom_loss_ops", leave_out),
+        (DTensor._op_dispatcher, "_custom_op_handlers", handlers),
+    ]
+
+
+# Which kinds of tensors optimizers, and what clips gradients, take many of at once on GPUs.
+FOREACH_TYPES = [(module, "_foreach_supported_types") for module in (optimizer, _foreach_utils)]
 
 
 # Where DDP reads what ranks tell one another, in C++: whether parameters have the same shapes, and

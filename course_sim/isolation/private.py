@@ -121,10 +121,10 @@ class Privacy:
                 yield
         finally:
             for owner, name, original in originals:
-                if original is _INHERITED:
-                    delattr(owner, name)
-                else:
+                if original is not _INHERITED:
                     setattr(owner, name, original)
+                elif name in vars(owner):  # what was replaced twice goes once
+                    delattr(owner, name)
             torch.set_num_threads(threads)
             self._generator.set_state(state)
             compat.swap_environ(self._caller.environ)

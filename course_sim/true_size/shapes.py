@@ -9,7 +9,9 @@ mix tensors of two: nothing of one rank ever meets another's, because a call mov
 Note [What has values]. A tensor that was there before the mode, as an argument of the function, or
 a mesh's list of ranks, keeps its values as long as it meets only its like: that is work of the
 host, and costs nothing. A small number that the program names, as ``torch.tensor(0.0)`` for an
-optimizer's step, keeps its value, too. Whatever else is asked for its value ends the run.
+optimizer's step, keeps its value, too. A script that says "cuda" draws its batches by numbers that
+lie on the host: what ``_NUMBERS`` make there as int64 has values until it is moved to a GPU.
+Whatever else is asked for its value ends the run.
 
 Note [What is hidden from the mode]. Three things of PyTorch run outside of it. DTensor finds shapes
 by playing an operator on tensors of full size, which is no work of the GPU. A DeviceMesh has to
@@ -29,10 +31,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from course_sim.isolation import compat
 from course_sim.isolation.private import Place
 from course_sim.rank import Rank, current
+from course_sim.true_size import stand_in
 from course_sim.true_size.kernels import find_cost, list_tensors
 from course_sim.true_size.sized_gpu import SizedGpu
 
 _SEND_OBJECTS = ("send_object_list", "recv_object_list")
+_NUMBERS = ("arange", "randint", "randperm", "empty")
 _ASKED = {"_local_scalar_dense": "item", "equal": "torch.equal"}
 
 
@@ -43,13 +47,14 @@ class Shapes(compat.FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         assert isinstance(rank.gpu, SizedGpu)
         self._gpu = rank.gpu
-        self._within = False  # an operator whose shapes are worked out by playing others
+        self._keeps_numbers = rank.says_cuda
+        self.within = False  # an operator whose shapes are worked out by playing others
         # Its memory of tensors that it has made would keep ``module.to(dtype)`` from swapping them.
         self.fake_tensor_converter.set_tensor_memo = lambda *_: None  # type: ignore[method-assign]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self._within:
+        if self.within:
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in compat.FUNCTIONAL_COLLECTIVES:
             with self:  # the kernel in C++ calls the group
@@ -57,14 +62,19 @@ class Shapes(compat.FakeTensorMode):
         given = [t for value in (*args, *kwargs.values()) for t in list_tensors(value)]
         if given and func not in self.lift_fns and all(type(t) is torch.Tensor for t in given):
             return func(*args, **kwargs)  # see Note [What has values]
-        self._within = True
+        if self._keeps_numbers and not given and func.overloadpacket.__name__ in _NUMBERS:
+            out = func(*args, **kwargs)
+            if (out.dtype, out.device.type) == (torch.int64, "cpu"):
+                return out
+        self.within = True
         try:
-            out = super().__torch_dispatch__(func, types, args, kwargs)
+            with torch._C.DisableTorchFunction():  # a script's own mode marks what the script makes
+                out = super().__torch_dispatch__(func, types, args, kwargs)
         except compat.ASKS_FOR_VALUES:
             name = func.overloadpacket.__name__
             self._gpu.refuse_value(_ASKED.get(name, name))
         finally:
-            self._within = False
+            self.within = False
         if out is not NotImplemented:
             self._charge(func, args, kwargs, out)
         return out
@@ -130,4 +140,7 @@ def places() -> list[Place]:
         (*compat.find_shape(), _outside),
         *((module, name, _outside) for module in (dist, compat.c10d) for name in _SEND_OBJECTS),
         *((*place, _leave_out) for place in compat.READ_BY_DDP),
+        *compat.share_loss(_leave_out),
+        *((*place, lambda kinds: [*kinds, compat.FakeTensor]) for place in compat.FOREACH_TYPES),
+        *stand_in.places(),
     ]

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from course_lib import Network, simulate
+from course_lib import GPU, Network, simulate
 from course_lib.errors import CourseError
 from course_lib.trace import Run
+from course_tools.rehearse.step_cost import run_steps, word_step
 from course_tools.watch.reports import name_ranks
 from course_tools.watch.script import add_script, claim_script, run_as_main
 
@@ -24,6 +25,7 @@ _NETWORKS = {
     "nvlink4": Network.nvlink4(),
     "pcie5": Network.pcie5(),
 }
+_GPUS = {"a100": GPU.a100(), "h100": GPU.h100(), "h200": GPU.h200()}
 _USAGE = """python -m course_lib.rehearse [--ranks N | --nodes N --gpus N] [OPTIONS] SCRIPT.py …
        python -m course_lib.rehearse [OPTIONS] -m MODULE …"""
 
@@ -38,6 +40,15 @@ def make_parser() -> argparse.ArgumentParser:
         default="infiniband_ndr",
         metavar="NAME",
         help="what joins the machines: a preset of Network (default: infiniband_ndr)",
+    )
+    made.add_argument(
+        "--gpu", choices=_GPUS, help="shapes in place of values: say what a step costs on this GPU"
+    )
+    made.add_argument(
+        "--steps", type=int, default=3, help="with --gpu: optimizer steps to play (default: 3)"
+    )
+    made.add_argument(
+        "--tokens", type=int, help="with --gpu: tokens of a GPU's step, to say tokens per second"
     )
     made.add_argument(
         "--limit", type=float, default=600.0, help="seconds after which it is ended (default: 600)"
@@ -73,6 +84,8 @@ def main(argv: Sequence[str]) -> int:
             f"{run.world_size} ranks called nothing of torch.distributed: each did the whole work "
             "alone. Does the script call init_process_group?"
         )
+    if options.gpu:
+        told = f"{told}\n{word_step(run, options.steps, options.tokens)}"
     _say(options, "Right" if calls else "Alone", told)
     return 0
 
@@ -83,6 +96,8 @@ def _find_problem(options: argparse.Namespace) -> str:
         return f"name the script to play\nusage: {_USAGE}"
     if options.ranks is not None and (options.gpus or options.nodes > 1):
         return "give --ranks, or --nodes and --gpus, but not both"
+    if options.steps < 1 or (options.tokens or 1) < 1:
+        return "--steps and --tokens: give a whole number above 0"
     asked = (options.ranks, options.gpus, options.nodes)
     if any(count is not None and count < 1 for count in asked):
         return "a cluster has at least one machine, and a machine one GPU"
@@ -121,16 +136,17 @@ def _prepare(options: argparse.Namespace) -> None:
 
 def _play(options: argparse.Namespace) -> Run:
     gpus = options.gpus or options.ranks or 4
+    script = options.words, options.is_module
+    played = (run_steps, *script, options.steps) if options.gpu else (run_as_main, *script)
     return simulate(
-        run_as_main,
-        options.words,
-        options.is_module,
+        *played,
         world_size=options.nodes * gpus,
         network=Network.cluster(options.nodes, gpus, Network.nvlink4(), _NETWORKS[options.network]),
         limit=options.limit,
         backend="nccl",
         init=False,
         cuda=True,
+        gpu=_GPUS.get(options.gpu),
     )
 
 

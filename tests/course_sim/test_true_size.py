@@ -15,7 +15,12 @@ from torch.distributed import pipelining
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import (
@@ -339,6 +344,62 @@ def test_a_number_that_the_program_names_keeps_its_value_and_so_does_what_is_pas
 def test_what_is_passed_in_cannot_be_summed():
     with pytest.raises(RankFailed, match="all_reduce of a tensor with values, which no coll"):
         sized(dist.all_reduce, torch.arange(3.0), world_size=2)
+
+
+def say_cuda(look):
+    """A script for GPUs: it says "cuda", and a line of its log asks for a value."""
+    torch.cuda.set_device(dist.get_rank())
+    inner = make_model().cuda()
+    model = DistributedDataParallel(inner, device_ids=[dist.get_rank()])
+    optimizer = torch.optim.AdamW(model.parameters())
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = model(torch.randn(512, 256, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    look(loss)
+    drawn = torch.randint(5, (4,))  # as a loader does
+    assert len(drawn.tolist()) == 4
+    assert drawn.cuda()[:2].shape == (2,)
+    assert torch.empty(2, device="meta").device.type == "meta"
+    return str(loss.device), str(inner[0][0].weight.grad.device)
+
+
+def log(loss):
+    print(f"{loss:.2f} {loss.item() / 2:.1f} {round(loss.item(), 1)}")
+
+
+def test_a_script_that_says_cuda_runs_at_its_true_size():
+    run = sized(say_cuda, log, world_size=2, cuda=True)
+    assert run.results == [("cuda:0", "cuda:0"), ("cuda:1", "cuda:1")]
+    told = "[0] tensors have no values here: what item() is asked for is given as 1.0"
+    assert run.output.splitlines()[:2] == [told, "[0] 1.00 0.5 1.0"]
+    kinds = {kind.name: kind for kind in run.kernels[0].kinds}
+    assert kinds["matrix products"].number == 4 + 7  # forward and backward
+    assert "foreach_addcdiv" in kinds
+
+
+@pytest.mark.parametrize(
+    "decide", [lambda loss: 1 if loss.item() < 2 else 3, lambda x: 1 if x else 2]
+)
+def test_a_script_that_decides_by_a_value_is_told_its_line(decide):
+    with pytest.raises(CourseError, match=r"rank 0 asks for a value, by .*true_size.py, line"):
+        sized(say_cuda, decide, world_size=1, cuda=True)
+
+
+def lose_in_parallel(mesh_size):
+    mesh = init_device_mesh("cpu", (mesh_size,))
+    out = nn.Linear(64, 4096)
+    parallelize_module(out, mesh, ColwiseParallel(use_local_output=False))
+    for _ in range(2):
+        with loss_parallel():
+            loss = F.cross_entropy(out(torch.empty(32, 64)), torch.zeros(32, dtype=torch.long))
+            loss.backward()
+            dist.barrier()
+
+
+def test_several_played_ranks_may_be_inside_of_loss_parallel():
+    every, one = (sized(lose_in_parallel, 4, world_size=4, play=ranks) for ranks in (None, [0]))
+    assert every.seconds == one.seconds > 0
 
 
 @pytest.mark.parametrize(

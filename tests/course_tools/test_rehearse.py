@@ -101,6 +101,41 @@ def test_ranks_that_call_nothing_are_told(tmp_path: Path, capsys):
     assert "Does the script call init_process_group?" in capsys.readouterr().err
 
 
+SIZED = """
+    import os, torch, torch.distributed as dist
+    from torch import nn
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8192, 8192, bias=False).cuda())
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(100):
+        loss = model(torch.ones(1024, 8192, device="cuda")).mean()
+        loss.backward()
+        optimizer.step()
+        print(step, loss.item())
+"""
+
+
+def test_a_step_at_its_true_size_is_told(tmp_path: Path, capsys):
+    words = ["--ranks", "2", "--gpu", "h100", "--steps", "2", "--tokens", "1024"]
+    assert main([*words, write(tmp_path, SIZED)]) == 0
+    out, err = capsys.readouterr()
+    assert "[1] 0 1.0\n" in out
+    assert "[1] 1 " not in out  # the second step is the last
+    found = re.search(r"Step 2 takes ([\d.]+) ms, ([\d,]+) tokens/s and GPU", err)
+    assert found
+    assert float(found[2].replace(",", "")) == pytest.approx(1024e3 / float(found[1]), rel=0.001)
+    assert re.search(r"matrix products +2 ", err)
+    assert re.search(r"all_reduce\(SUM\)   train.py, line 9:  loss.backward\(\)", err)
+    assert re.search(r"parameters +0.25 GiB.*\ngradients +0.25 GiB.*\nstates +0.50 GiB", err)
+
+
+def test_a_script_that_decides_by_a_value_is_refused(tmp_path: Path, capsys):
+    path = write(tmp_path, SIZED.replace("print(step, loss.item())", "assert loss.item() < 3"))
+    assert main(["--ranks", "1", "--gpu", "h100", path]) == 1
+    assert "train.py, line 11:  assert loss.item() < 3" in capsys.readouterr().err
+
+
 def test_a_script_that_starts_its_own_ranks_is_told_how_to_be_started(tmp_path: Path, capsys):
     source = """
         import torch.multiprocessing as mp
@@ -119,6 +154,7 @@ BAD = [
     (["-m", "nomodule"], "there is no module nomodule"),
     (["wrong.py"], "wrong.py, line 1: "),
     ([], "name the script to play"),
+    (["--steps", "0", "right.py"], "give a whole number above 0"),
     (["--ranks", "0", "right.py"], "at least one machine"),
     (["--ranks", "2", "--nodes", "2", "right.py"], "but not both"),
     (["--network", "carrier_pigeon", "right.py"], "choose one of ethernet_100g, ethernet_10g, "),

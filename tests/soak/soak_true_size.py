@@ -56,18 +56,26 @@ def rotate(x, turns):
     return torch.view_as_real(pairs * turns).flatten(3).type_as(x)
 
 
+class FeedForward(nn.Module):
+    def __init__(self, d: int, hidden: int) -> None:
+        super().__init__()
+        self.gate, self.up = (nn.Linear(d, hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(hidden, d, bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
 class Block(nn.Module):
     def __init__(self, d: int, heads: int, groups: int, hidden: int) -> None:
         super().__init__()
         self.attention = Attention(d, heads, groups)
         self.norm, self.norm2 = nn.RMSNorm(d, eps=1e-5), nn.RMSNorm(d, eps=1e-5)
-        self.gate, self.up = (nn.Linear(d, hidden, bias=False) for _ in range(2))
-        self.down = nn.Linear(hidden, d, bias=False)
+        self.feed = FeedForward(d, hidden)
 
     def forward(self, x, turns):
         x = x + self.attention(self.norm(x), turns)
-        y = self.norm2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x + self.feed(self.norm2(x))
 
 
 class Llama(nn.Module):
