@@ -217,6 +217,6 @@ class Job:
         return [f"{who}." for who in unmet if who][:1]
 
     def _say_missing_logs(self) -> Iterator[str]:
-        """Say which ranks' logs are on other machines."""
+        """Say which ranks have not begun yet, or are on other machines."""
         if unseen := [rank.number for rank in self.ranks if not rank.ready]:
-            yield f"{ranks_have(unseen)} no log here: read the folders of all machines."
+            yield f"{ranks_have(unseen)} no log here: none was begun, or another machine has it."
