@@ -125,7 +125,7 @@ def _choose_rules(program: Program) -> Rules:
 
         scheduling = partial(sized_gpu.SizedScheduler, program.gpu)
         groups, end = valueless.ValuelessGroups, valueless.ValuelessGroup
-        places = [*rules.places, *shapes.places()]
+        places = [*shapes.places(), *rules.places]  # streams.py sees first who looks
         rules = Rules(scheduling, groups, end, places, [shapes.Shapes])
     if program.cuda:
         from course_sim.gpu import cuda, placement

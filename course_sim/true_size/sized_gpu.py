@@ -78,7 +78,7 @@ class SizedGpu(Gpu):
         return tensor.clone() if fake else torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def look(self, name: str, tensor: Any) -> None:
-        shown = name == "__repr__" and self._rank.says_cuda  # its shape will do
+        shown = name in ("__repr__", "__format__") and self._rank.says_cuda  # its shape will do
         if isinstance(tensor, compat.FakeTensor) and name in _SHOWS and not shown:
             self.refuse_value(_SHOWS[name])
         super().look(name, tensor)
