@@ -39,9 +39,11 @@ def all_of_them(model, cluster):
 
     powers = [2**i for i in range(n.bit_length())]
     counts = [2**i for i in range(12)]
-    plans = [(dp, tp, n // (dp * tp), m, again)
-             for dp, tp, m, again in product(powers, powers, counts, (False, True))
-             if dp * tp <= n and L % (n // (dp * tp)) == 0 and model["batch"] % (dp * m) == 0]
+    plans = [
+        (dp, tp, n // (dp * tp), m, again)
+        for dp, tp, m, again in product(powers, powers, counts, (False, True))
+        if dp * tp <= n and L % (n // (dp * tp)) == 0 and model["batch"] % (dp * m) == 0
+    ]
     fitting = [plan for plan in plans if size(plan) <= cluster["memory"]]
     best = min(fitting, key=seconds)
     names = ("dp", "tp", "pp", "m", "checkpoint")
@@ -102,8 +104,10 @@ def a_table_sorted(model, cluster):
             return
         layers, t = model["layers"] // pp, batch * T / dp / m
         act, weights = 2 * t * D, 12 * D**2 * layers / tp
-        far = [cluster["intra"] if r < cluster["gpus"] else cluster["inter"]
-               for r in (tp - 1, (dp - 1) * tp, n - 1)]
+        far = [
+            cluster["intra"] if r < cluster["gpus"] else cluster["inter"]
+            for r in (tp - 1, (dp - 1) * tp, n - 1)
+        ]
 
         def total(k, size, link):
             return 2 * (k - 1).bit_length() * link[0] + 2 * size * (k - 1) / k / link[1]

@@ -157,7 +157,7 @@ WRONG = {
     "no_hops": ("in_a_class", "17.no-hops", "activations are small",
                 (" + 2 * hops", "")),
     "one_way": ("in_a_class", "17.no-hops", "activations go there", ("2 * hops", "hops")),
-    "size_of_dp": ("term_by_term", "17.values-differ", "dp ranks fit into a node, if one forgets tp",
+    "size_of_dp": ("term_by_term", "17.values-differ", "dp ranks fit in a node without tp",
                    ("*link(0, (dp - 1) * tp)", "*link(0, dp - 1)")),
     "no_attention": ("in_a_class", "17.attention", "6 N D and no more",
                      ("(24 * self.width + 4 * self.sequence)", "24 * self.width")),

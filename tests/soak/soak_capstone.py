@@ -24,6 +24,13 @@ def test_the_table_is_recorded_anew(part: str) -> None:
     report(f"capstone-{part}", entries=len(RECORDED[part]))
 
 
+def test_another_number_is_seen() -> None:
+    entry = RECORDED["steps"][3]
+    slower = record_step(**entry["given"] | {"plan": entry["given"]["plan"] | {"m": 2}})
+    with pytest.raises(AssertionError):
+        assert_alike(slower | {"given": entry["given"]}, entry)
+
+
 def assert_alike(new: Any, old: Any) -> None:
     if isinstance(old, dict):
         assert new.keys() == old.keys()
