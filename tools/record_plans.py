@@ -462,7 +462,7 @@ CLUSTERS = [
     (BROAD, NEAR | {"memory": 4e10}),
     (BROAD, ALONE | {"memory": 1.8e10}),
     (BROAD, APART | {"memory": 9.5e9}),
-    (TINY, NEAR | {"memory": 1.5e8}),
+    (TINY, NEAR | {"memory": 1.43e8}),
 ]
 
 
