@@ -81,7 +81,7 @@ planned = partial(
 # ---- 17.1 step_seconds ---------------------------------------------------------------------------
 
 HINTS = {
-    "milliseconds": "That is a thousand times as much. Seconds are asked for.",
+    "units": "Seconds are asked for, not milliseconds or microseconds.",
     "backward-once": "The backward of a layer has twice the FLOPs of its forward.",
     "not-again": "With checkpointing a layer's whole forward comes once more before its backward, "
     "and tp's calls belong to it.",
@@ -136,7 +136,7 @@ BYTES = {
     "keeps-nothing": "With checkpointing the input of every layer stays, of all micro-batches that "
     "are alive.",
     "one-more": "While a checkpointed layer is computed again, all of its own activations are "
-    "there, once.",
+    "there, of one micro-batch.",
 }
 
 planned(

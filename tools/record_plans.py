@@ -202,7 +202,7 @@ def record_step(model: Facts, cluster: Facts, plan: Facts) -> Facts:
     wrong = {name: [time_of(job | way(job)) for way in ways] for name, ways in SLOWER.items()}
     wrong["float32"] = [time_of(describe(model, cluster, plan, number=4))]
     wrong["bubble"] = [*bubbles(job)]
-    wrong["milliseconds"] = [1e3 * time_of(job)]
+    wrong["units"] = [1e3 * time_of(job), 1e6 * time_of(job)]
     given = {"model": model, "cluster": cluster, "plan": plan}
     return {"given": given, "right": time_of(job), "wrong": wrong}
 
@@ -326,7 +326,11 @@ def count(given: str) -> int:
 LARGER: dict[str, list[Other]] = {
     "float32": [lambda plan: {"number": 4}],
     "master": [lambda plan: {"states": 2}],
-    "zero": [lambda plan: {"zero": 0}, lambda plan: {"zero": min(plan["zero"], 1)}],
+    "zero": [
+        lambda plan: {"zero": 0},
+        lambda plan: {"zero": min(plan["zero"], 1)},
+        lambda plan: {"zero": min(2 * plan["zero"], 2)},
+    ],
     "order": [lambda plan: {"schedule": "gpipe"}, lambda plan: {"schedule": "1f1b"}],
     "one-alive": [lambda plan: {"alive": 1}],
     "always-pp": [lambda plan: {"alive": plan["pp"]} if plan["schedule"] == "1f1b" else {}],
@@ -346,7 +350,8 @@ def record_memory(model: Facts, plan: Facts) -> Facts:
     wrong["m"] = [bytes_of(model | {"batch": model["batch"] * plan["m"]}, plan)]
     one = plan | {"alive": 1, "computed": 1, "checkpoint": False}
     inside = bytes_of(model, one) - bytes_of(model, one | {"alive": 0})
-    wrong["one-more"] = [right - inside if plan["checkpoint"] else right]
+    others = (plan["m"] if plan["schedule"] == "gpipe" else min(plan["m"], plan["pp"])) - 1
+    wrong["one-more"] = [right + n * inside * plan["checkpoint"] for n in (-1, others)]
     wrong["units"] = [right / 1e9, right / 2**30]
     return {"given": {"model": model, "plan": plan}, "right": right, "wrong": wrong}
 
@@ -457,6 +462,7 @@ CLUSTERS = [
     (BROAD, NEAR | {"memory": 4e10}),
     (BROAD, ALONE | {"memory": 1.8e10}),
     (BROAD, APART | {"memory": 9.5e9}),
+    (TINY, NEAR | {"memory": 1.43e8}),
 ]
 
 
