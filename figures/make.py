@@ -21,6 +21,7 @@ readme.png          computing, a message round the ring, and an all_reduce on fo
 14_tensor_parallel.png  lesson 14's layer inside and across nodes, its cells from it
 15_pipeline.png     lesson 15's GPipe and 1F1B, one below the other, its cells from it
 16_experts.png      lesson 16's steps with even and with skewed loads, its cells from it
+17_capstone.png     lesson 17's map of the fastest plan, its cells from it
 
 Times in the pictures of real runs are those of the machine that drew them.
 """
@@ -342,6 +343,20 @@ def experts() -> Picture:
     )
 
 
+def capstone() -> Picture:
+    """Lesson 17's map of the fastest plans: its own cells, the simulations left out."""
+    names = names_of("17_capstone", "PLANS", without=["llama(", "whole(", "(two"])
+    return draw.areas(
+        names["GPUS"],
+        names["rows"],
+        names["PLANS"],
+        "GPUs",
+        "parameters",
+        caption="The fastest plan that fits, by formulas, for steps of 4 million tokens on H100s. "
+        "Points: plans that others have published.",
+    )
+
+
 def recovery() -> Picture:
     """Lesson 12's job that goes on after step 9: its own cells, exercises left out."""
     return draw.lines(
@@ -373,6 +388,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "14_tensor_parallel": tensor_parallel,
     "15_pipeline": pipeline,
     "16_experts": experts,
+    "17_capstone": capstone,
 }
 
 

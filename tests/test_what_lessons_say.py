@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.flight_recorder import fr_trace
 from torch.distributed.flight_recorder.components.config_manager import JobConfig
 from torch.distributed.fsdp import fully_shard
@@ -332,6 +333,36 @@ def test_06_the_wrapper_on_rank_0_alone_waits_forever_and_does_not_convert_batch
 
     with pytest.raises(Deadlock):
         simulate(evaluated_on_rank_0, world_size=2)
+
+
+# Lesson 17's imports, and its model at true size.
+LLAMA = [f"17-{id}" for id in ("9d8799", "66152f", "a36186", "daafa6", "64a6f5", "888f9c")]
+
+
+@pytest.mark.slow
+def test_17_each_layer_adds_the_same_seconds_and_bytes():
+    """So the cost of 32 follows from one and two; the soak plays the whole model."""
+    llama = played("17", *LLAMA)["llama"]
+    one, two, four = (llama(layers) for layers in (1, 2, 4))
+    for read in (lambda job: job.results[0], lambda job: job.memory.peak):
+        added = read(two) - read(one)
+        assert read(four) == pytest.approx(read(one) + 3 * added, rel=1e-9)
+
+
+def test_17_powersgd_sends_two_thin_matrices():
+    def steps():
+        model = DistributedDataParallel(nn.Linear(96, 64, bias=False))
+        state = powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        for _ in range(4):
+            dist.barrier()
+            model(torch.ones(2, 96)).sum().backward()
+
+    calls = simulate(steps, world_size=2).trace.of(0)
+    last = max(k for k, call in enumerate(calls) if call.op == "barrier")
+    sent = sum(call.nbytes for call in calls[last:] if call.op == "all_reduce")
+    assert sent == 4 * 4 * (96 + 64)
+    assert round(4096 * 14336 / (4 * (4096 + 14336))) == 796  # about 800
 
 
 def test_06_adam_takes_16_bytes_per_parameter():

@@ -75,13 +75,14 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     start, end = between or extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
     gpus = any(e.called is not None for e in run.trace.events)
-    lane = min(0.9 if gpus else 0.62, max(0.14, 6 / run.world_size))
-    picture = Picture(1.1 + lane * run.world_size, _words(run))
+    lanes = max(getattr(run, "kernels", range(run.world_size))) + 1  # at true size: played ranks
+    lane = min(0.9 if gpus else 0.62, max(0.14, 6 / lanes))
+    picture = Picture(1.1 + lane * lanes, _words(run))
     axes, (scale, unit) = picture.add_subplot(), style.time_unit(end - start)
     places, groups = boxes(run.trace), style.subgroups(run.trace)
     shown = start - margin, end + 2 * margin
     sheet = _Sheet(axes, run.trace, places, groups, *shown, lane, gpus)
-    style.rank_ticks(axes, run.world_size)
+    style.rank_ticks(axes, lanes)
     axes.set(xlim=(sheet.start, sheet.end), xlabel=f"time, {unit}")
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds * scale:.6g}")

@@ -514,7 +514,7 @@ draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3},
 # * ☑ place experts, and say what capacity drops;
 # * ☑ balance experts by the loss of all tokens.
 #
-# **That was the last lesson for now.** The lesson that complements it is [lesson 14](14_tensor_parallel.ipynb): cut what every token needs, and spread what few tokens need.
+# **Next:** [lesson 17](17_capstone.ipynb) plans a whole training run. [Lesson 14](14_tensor_parallel.ipynb) complements this one: cut what every token needs, and spread what few tokens need.
 #
 # ## Sources
 #

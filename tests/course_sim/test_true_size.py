@@ -483,7 +483,9 @@ def test_a_step_is_drawn():
     run = sized(step, world_size=4, gpu=SLOW, play=[0])
     assert {span.name for span in run.trace.spans} == {"forward", "compute"}
     assert "forward" in draw.memory(run).words
-    assert "all_gather_single" in draw.timeline(run).words
+    picture = draw.timeline(run)
+    assert "all_gather_single" in picture.words
+    assert picture.axes[0].get_ylim() == (0.5, -0.5)  # the rank that was played has the only lane
 
 
 def test_a_run_with_values_has_none_of_it():
