@@ -438,10 +438,11 @@ exercise(
         "rank-0s-generators": "All ranks go on with rank 0's generators. Each rank has its own.",
         "not-all-generators": "torch's generator is restored, and the dataset also draws from "
         "others: numpy's, random's.",
-        "restored-too-early": "The generators are restored before the batches are drawn that have "
-        "been seen already; and these draw, too.",
+        "restored-too-early": "The generators are restored before the batches that have been "
+        "seen are skipped. Skipping a batch draws from the generators, too.",
         "restored-too-late": "It goes wrong exactly where a life ends with an epoch. iter(loader) "
-        "draws a seed: at an epoch's end after the state that was saved, in the middle before it.",
+        "draws a seed. In the middle of an epoch it did so before the state was saved; at an "
+        "epoch's end it has yet to do so, from the state that was saved.",
         "restored-after-a-batch": "The generators are restored when the first new batch has been "
         "drawn. It draws, too.",
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
