@@ -567,7 +567,7 @@ exercise(
         "own-count": "The ranks make different numbers of micro-batches. A rank that has fewer "
         "leaves the others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
-        "may differ by one.",
+        "may differ by one at most.",
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
         "larger-last": "The larger ones come first.",
         "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",
