@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | start three broken jobs under torchrun, plain and watched; follow an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch |
+# | **Do** | start three broken jobs under torchrun, plain and watched; follow an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch; find the rank for which the others wait |
 # | **Learn** | who can say what about a hang; why a victim is blamed; how replicas part; where a NaN begins; what a test has to look at |
 # | **Need** | lessons [05](05_gradient_averaging.ipynb) (bit-equal replicas), [06](06_ddp.ipynb) (DDP, torchrun) and [07](07_gpus.ipynb) (the logs of a job that failed) |
 # | **Time** | about 60 minutes with the required exercise, 100 with the two optional ones as well |
@@ -392,7 +392,7 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
 #
 # ## The test that kills the bug
 #
-# What no tool finds, a test has to find. But a test can be wrong, too. Ask of it: *which mistakes does it notice?* In nanotron, a framework for training, a layer computed a wrong gradient of its input on three of four ranks, and the layer had a test (nanotron#172, 2024). The test **did not look at that gradient**.
+# What no tool finds, a test has to find. But a test can be wrong, too. Ask of it: *which mistakes does it notice?* In nanotron, a framework for training, a layer on four ranks computed three quarters of its input's gradient wrongly, and the layer had a test (nanotron#172, 2024). The test **did not look at that gradient**.
 #
 # So we judge tests as tests judge code. The next cell names nine wrong all_reduces; their code is in `course_exercises/drivers/suspect.py`. After it come five tests. Each of them makes an input, calls the all_reduce that it is given, and asserts.
 #
