@@ -440,9 +440,8 @@ exercise(
         "others: numpy's, random's.",
         "restored-too-early": "The generators are restored before the batches that have been "
         "seen are skipped. Skipping a batch draws from the generators, too.",
-        "restored-too-late": "It goes wrong exactly where a life ends with an epoch. iter(loader) "
-        "draws a seed. In the middle of an epoch it did so before the state was saved; at an "
-        "epoch's end it has yet to do so, from the state that was saved.",
+        "restored-too-late": "It goes wrong where a life ends with an epoch. There iter(loader) "
+        "draws its seed after the state was saved; in the middle of an epoch it drew it before.",
         "restored-after-a-batch": "The generators are restored when the first new batch has been "
         "drawn. It draws, too.",
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
