@@ -439,10 +439,10 @@ exercise(
         "rank-0s-generators": "All ranks go on with rank 0's generators. Each rank has its own.",
         "not-all-generators": "torch's generator is restored, and the dataset also draws from "
         "others: numpy's, random's.",
-        "restored-too-early": "The generators are restored before the batches are drawn that have "
-        "been seen already; and these draw, too.",
-        "restored-too-late": "It goes wrong exactly where a life ends with an epoch. iter(loader) "
-        "draws a seed: at an epoch's end after the state that was saved, in the middle before it.",
+        "restored-too-early": "The generators are restored before the batches that have been "
+        "seen are skipped. Skipping a batch draws from the generators, too.",
+        "restored-too-late": "It goes wrong where a life ends with an epoch. There iter(loader) "
+        "draws its seed after the state was saved; in the middle of an epoch it drew it before.",
         "restored-after-a-batch": "The generators are restored when the first new batch has been "
         "drawn. It draws, too.",
         "not-averaged": "Each rank takes the step with its own gradients, or with their sum.",
@@ -569,7 +569,7 @@ exercise(
         "own-count": "The ranks make different numbers of micro-batches. A rank that has fewer "
         "leaves the others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
-        "may differ by one.",
+        "may differ by one at most.",
         "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
         "larger-last": "The larger ones come first.",
         "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",

@@ -626,7 +626,7 @@ exercise(
         "calls": "Each layer is gathered once, whole, in order; nothing else is called.",
         "computes": "Each layer is computed once, in order, for the seconds that belong to it.",
         "not-whole": "A layer is computed before its gather is over.",
-        "too-early": "A gather begins before the layer two places ahead of it has been used.",
+        "too-early": "A gather begins before the layer two places back has been used.",
         "freed-early": "A layer is freed, and computed afterwards.",
         "one-by-one": "No gather runs while a layer is computed: each is waited for at once, or "
         "issued after computing, behind which it queues up.",

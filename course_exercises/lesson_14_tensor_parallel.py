@@ -196,9 +196,9 @@ exercise(
     tolerance=1e-4,  # what a difference of two numbers in the hundreds has left of float32
     length_is="rows",
     words={
-        UNEVEN: "ranks have different numbers of columns. Where a rank's begin, first says.",
+        UNEVEN: "ranks have different numbers of columns. `first` says where a rank's begin.",
         NOTHING: "a rank has no columns. It takes part in each call, and has no maximum.",
-        LARGE: "logits are in the hundreds. Float32 ends at e to the power of 88.",
+        LARGE: "logits are in the hundreds. e to the power of 89 is too large for float32.",
     },
     special=lambda case: marked(
         {UNEVEN: len({*case.options["columns"]}) > 1, NOTHING: 0 in case.options["columns"]}
@@ -216,16 +216,16 @@ exercise(
     budget=[calls_at_most(lambda play, out: (3 * out.numel(), 0), calls=3, size="bytes_in")],
     hints=DRIVEN
     | {
-        "one-everywhere": "In backward ranks without the target's column take 1 from another one.",
+        "one-everywhere": "In backward ranks without the target's column subtract 1 in another.",
         "through-the-maximum": "In backward a gradient goes through the maximum, a constant.",
         "upstream-left-out": "In backward the gradient that comes in for each row is left out.",
         "own-maximum": "Exponentials can be added up only if all have subtracted the same maximum.",
         "own-sum": "The sum of the exponentials is over all columns, not a rank's own.",
-        "own-sum-back": "In backward what divides is a rank's own sum, not that over all columns.",
+        "own-sum-back": "In backward a rank divides by its own sum, not by that over all columns.",
         "log-too-soon": "Add up the ranks' sums first, and take one logarithm: no product or mean.",
         "not-shifted": "The maximum is subtracted in the sum, and not from the target's logit.",
         "edge-lost": "A rank's columns are first to first + v − 1, both of them included.",
-        "all-rows": "In backward 1 is taken in every row: d[:, columns] means all of them.",
+        "all-rows": "In backward 1 is subtracted in every row: d[:, columns] means all of them.",
         "one-number": "A loss for each row is asked for: B numbers, and no mean or sum of them.",
         "others-targets": "A rank that does not have the target's column has to add 0 for it.",
         "too-many-bytes": "Three numbers a row go into collectives, and none in backward.",
@@ -261,7 +261,7 @@ LAYOUTS = {
     "uneven": lambda place, n, length: min(place // 2, n - 1) if place % 5 else n - 1,
 }
 NAMES = "rows places"  # of options
-OUT_OF_ORDER = "the places of a rank's rows are not side by side. Who sees whom, places say."
+OUT_OF_ORDER = "the places of a rank's rows are not side by side. Places say who sees whom."
 # Of each rank the scores of own rows with its rows, its v, and the scores before they are masked.
 Blocks = list[tuple[Tensor, Tensor, Tensor]]
 
@@ -407,11 +407,11 @@ exercise(
         peaks_at(three_blocks),
     ],
     hints={
-        "mean-of-blocks": "Results of blocks are averaged. Where scores are larger, more is due.",
+        "mean-of-blocks": "Results of blocks are averaged. Larger scores count for more.",
         "not-rescaled": "When a block has a larger maximum, what has been added up until then is "
         "too large for it: the sum, and the sum of values, have to shrink by the same factor.",
         "nan-of-nothing": "A row that sees nothing of some block becomes NaN: 0/0, and 0 · NaN.",
-        "by-rank": "Who sees whom follows ranks. What comes before a row, the places say.",
+        "by-rank": "Ranks decide here who sees whom. Places say what comes before a row.",
         "own-places": "A block is masked with a rank's own places. They travel with their rows.",
         "not-causal": "Rows see places that come after their own.",
         "not-itself": "A row sees itself as well: its own place is not after its own.",

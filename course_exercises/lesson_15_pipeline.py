@@ -180,13 +180,13 @@ HINTS = {
     "whose-data": "inputs are rank 0's alone, and targets the last rank's: elsewhere they are "
     "None. Which rank looks at them, or computes the loss?",
     "no-gradient-at-a-boundary": "What is sent is None. Is it a gradient? backward() fills .grad "
-    "of leaves that have requires_grad: was what was received one when the stage was called?",
+    "of leaves that have requires_grad. Was the received tensor one when the stage was called?",
     "graph-across-ranks": "A tensor has no graph to go back through. On which rank does what is "
     "sent have its graph, and with what does backward() begin there?",
     "few-micro-batches": "There are fewer micro-batches than ranks. Which line counts stages, and "
     "means micro-batches?",
-    "whole-numbers": "Only floating-point tensors can require gradients. What has rank 0 to do "
-    "with the gradient of its inputs?",
+    "whole-numbers": "Only floating-point tensors can require gradients. Who needs the gradient "
+    "of rank 0's inputs?",
     "sum": "The gradients are m times too large: that is the sum over micro-batches. What is "
     "divided, how often, and on which rank?",
     "divided-again": "On earlier stages the gradients are too small. What comes back from the next "
@@ -303,7 +303,7 @@ staged(
     hints=HINTS
     | {
         "unbatched": "It goes well on gloo. On NCCL the calls of a group run one after another, "
-        "and a call in front may wait for one that stands behind another. Which two belong into "
+        "and a call in front may wait for one that stands behind another. Which two belong in "
         "one batch?",
         "both-send": "Two neighbours each wait until the other takes what they send: one an "
         "activation, one a gradient. Which call starts both at once?",
@@ -358,7 +358,7 @@ formula(
     sturdy=lambda rng: [(1, 4, 1), (8, 1, 1), (4, 2, 3)],
     roundings=(float,),
     hints={
-        "of-the-work": "That is idle time over working time. Which share of the whole time is it?",
+        "of-the-work": "That is idle time divided by working time. Divide by the whole time.",
         "busy": "That is the share in which a stage works.",
         "one-less": "Work out two stages and one micro-batch by hand: how many steps are there, "
         "and in how many does stage 0 idle?",

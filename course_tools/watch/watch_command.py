@@ -38,7 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--keep", metavar="FOLDER", help="keep the logs in this folder (default: $COURSE_LIB_LOGS)"
     )
     made.set_defaults(keep=os.environ.get("COURSE_LIB_LOGS"))
-    made.add_argument("--json", action="store_true", help="say it as one object, for tools")
+    made.add_argument("--json", action="store_true", help="say it as one JSON object, for tools")
     made.add_argument("--end", action="store_true", help="end a job that can never go on")
     add_script(made)
     return made
@@ -49,9 +49,9 @@ def main(argv: Sequence[str]) -> int:
     if options.read:
         return read_afterwards(options.read, options.json)
     if not options.words:
-        make_parser().error("name the script that torchrun should run")
+        make_parser().error("name the script to run")
     if "RANK" not in os.environ:
-        make_parser().error("there is no RANK: start it with torchrun")
+        make_parser().error("RANK is not set: start this command with torchrun")
     folder, number = job_folder(options.keep), int(os.environ["RANK"])
     claim_script(options.words, options.is_module)
     if waiting := parent.fork():

@@ -9,21 +9,21 @@
 #
 # | | |
 # |---|---|
-# | **Do** | start three broken jobs under torchrun, plain and watched; take an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch |
+# | **Do** | start three broken jobs under torchrun, plain and watched; follow an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch; find the rank for which the others wait |
 # | **Learn** | who can say what about a hang; why a victim is blamed; how replicas part; where a NaN begins; what a test has to look at |
 # | **Need** | lessons [05](05_gradient_averaging.ipynb) (bit-equal replicas), [06](06_ddp.ipynb) (DDP, torchrun) and [07](07_gpus.ipynb) (the logs of a job that failed) |
 # | **Time** | about 60 minutes with the required exercise, 100 with the two optional ones as well |
 #
 # ## The problem, small enough for hand calculation
 #
-# Two ranks, and the calls that each has made, with the elements of each tensor:
+# Here are the calls of two ranks, with the number of elements of each tensor:
 #
 # ```text
 # rank 0:  all_reduce(4)  all_reduce(4)  broadcast(8)  …
 # rank 1:  all_reduce(4)  broadcast(8)   …
 # ```
 #
-# The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists tells it. That comparison, our *reference*, is all that a debugger of hangs has to do. The difficulty is only to have both lists, with the lines from which the calls came, at the time when the job stands still.
+# The k-th collective of one rank meets the k-th collective of the other. So the second calls do not fit, and one look at both lists shows it. That comparison is our *reference*, and all that a debugger of hangs has to do. The difficulty is to have both lists, with the line of each call, while the job stands still.
 
 # %% id="11-1fe1f5"
 import io
@@ -59,15 +59,15 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 # %% [markdown] id="11-e0cc59"
 # ## Three jobs that stand still
 #
-# Three scripts follow, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another: with gloo for 30 minutes, where nobody has set a timeout.
+# Three scripts follow, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another. With gloo it waits for 30 minutes, unless somebody has set a timeout.
 #
 # All three begin with the same lines:
 #
-# * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. The wrapper sends the buffers of BatchNorm round before each forward pass, so rank 0 makes a call that rank 1 does not make.
-# * **batches.py** averages its gradients by hand, and rank 1 has a batch less. After its last batch it goes on to the sum of the results.
+# * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. Before each forward pass the wrapper broadcasts the buffers of BatchNorm from rank 0, so rank 0 makes a call that rank 1 does not make.
+# * **batches.py** averages its gradients by hand, and rank 1 has one batch fewer than rank 0. After its last batch it goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
-# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts the first two side by side under plain torchrun, and gives up on one that has stood still for three seconds. (loader.py would be as silent as evaluation.py.)
+# `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts evaluation.py and batches.py side by side under plain torchrun. It gives up on evaluation.py after three seconds without a word. Guess: what does each say?
 
 # %% id="11-0cc894"
 folder = tempfile.TemporaryDirectory()
@@ -139,13 +139,13 @@ for name, (after, seconds) in heard.items():
 assert [seconds is None for _, seconds in heard.values()] == [True, False]
 
 # %% [markdown] id="11-a5a856"
-# evaluation.py says nothing at all, and would not for 30 minutes; nor would loader.py. Then a rank's timeout is over, it raises, and torchrun ends the others. The tracebacks are those of *victims*, ranks that wait for the one at fault: in evaluation.py both ranks wait, and both name the line of the *training* step; in loader.py it is rank 0 that complains, and nothing at all is heard of the rank in the queue. The job with a batch less dies in C++, and the rank that says so has no Python frame to show.
+# evaluation.py says nothing, and would say nothing for 30 minutes; loader.py would do the same. Then the timeout of some rank is over: that rank raises, and torchrun ends the others. The tracebacks are those of *victims*, ranks that wait for the one at fault. In evaluation.py both ranks wait, and both name the line of the *training* step. In loader.py rank 0 complains, and the rank that waits for its queue says nothing. batches.py dies in C++, and the rank that says so has no Python frame to show.
 #
 # ## The same jobs, watched
 #
-# `python -m course_lib.watch` runs a script unchanged and writes down every call of every rank. A reader beside the job compares the lists, as the reference above does. When the calls do not fit, or can never end, it says so on stderr, with the lines. `--end` ends a job that can never go on; without it the job stands, and you can look at it. Where nothing is *wrong* with the calls it cannot know whether a rank is slow or lost. So after 30 seconds in which some rank has waited and nothing was called, it notes once who waits, and where the others are. `COURSE_LIB_QUIET` sets these seconds; here it is two.
+# `python -m course_lib.watch` runs a script unchanged and writes down every call of every rank. A reader beside the job compares the lists, as the reference above does. When the calls do not fit, or can never end, the reader says so on stderr, with the lines. `--end` ends a job that can never go on. Without it the job stands, and you can look at it. Where nothing is *wrong* with the calls, the reader cannot know whether a rank is slow or lost. So when some rank has waited for 30 seconds and nobody has called anything, it says once who waits, and where the others are. `COURSE_LIB_QUIET` sets these seconds; here they are two.
 #
-# What you type is `torchrun … -m course_lib.watch train.py`, with your script's own arguments behind it.
+# You type `torchrun … -m course_lib.watch train.py`, and after it your script's own arguments.
 
 # %% id="11-24db7a"
 def report(after):
@@ -175,7 +175,7 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
-# Read one report slowly. It names the ranks, both calls and both lines, and where the two had parted *before*: in evaluation.py that is the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (Both calls come from the same line of the script, one in forward, the other in backward. The calls that the report counts before them are DDP's own: at its start, and for buffers and gradients.) In batches.py the lengths differ only because the *lines* do: rank 0 averages a gradient of a batch that rank 1 does not have. So compare the lines first. Where they differ, a call is missing on one rank, and what differs in the tensors follows from that.
+# Read the report on evaluation.py slowly. It names the ranks, both calls and both lines. Then it names the place where the ranks had parted *before*: the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (The two calls that do not fit come from one line of the script, one in forward, the other in backward. The calls that are counted before them are DDP's own.) In batches.py the lengths of the tensors differ because the *lines* do: rank 0 averages the gradient of a batch that rank 1 does not have. So compare the lines first. Where the lines differ, a call is missing on one rank, and the difference of the tensors follows from that.
 #
 # | | batches.py: calls that do not fit | loader.py | replicas that part (see below) | needs |
 # |---|---|---|---|---|
@@ -191,16 +191,16 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
 #
 # ## An incident on two machines, from start to end
 #
-# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: where the loss is not finite, backward and the averaging are left out. At step 1 that is so on rank 1 alone, which goes on to the average of the losses while rank 0 averages gradients.
+# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: a rank whose loss is not finite leaves out backward and the averaging of gradients. At step 1 only rank 1 has such a loss. It goes on to the average of the losses, while rank 0 averages gradients.
 #
-# Both machines are this one here. There is a torchrun for each, as there would be on a cluster, and they meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. The machine that sees the mistake first tells it, and ends the job. Afterwards `--read FOLDER` compares the logs again, on any machine that sees the folder. (It takes several folders, too.) The first cell below prints what it says.
+# Your machine plays both. There is a torchrun for each, as there would be on a cluster, and the two meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. The machine that sees the mistake first reports it, and ends the job. Afterwards `--read FOLDER` compares the logs again, on any machine that sees the folder. The first cell below prints the report of `--read`.
 #
 # ```text
 # torchrun --nnodes=2 --node-rank=0 --nproc-per-node=1 --master-addr=… --master-port=… \
 #     -m course_lib.watch --end --keep /shared/logs incident.py  # the other: --node-rank=1
 # ```
 #
-# Nobody has started the job under `watch`? Then torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the next two cells three gloo ranks write their dumps while rank 2 has not made its second call. NCCL writes them by itself, when a call has timed out.
+# If nobody has started the job under `watch`, torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the next two cells three gloo ranks write their dumps while rank 2 has not made its second call. NCCL writes them by itself, when a call has timed out.
 
 # %% id="11-f85ad8"
 scripts["incident"] = begin + '''
@@ -244,9 +244,9 @@ folder.cleanup()
 assert "keeps rank 2 from making that call" in said
 
 # %% [markdown] id="11-13d5da"
-# Back to the incident: what is left is the question why *rank 1's loss* was not finite. The cure is to decide together: all_reduce the flag first, and let all ranks skip the step, or none.
+# The report on the incident leaves one question: why was *rank 1's loss* not finite? To cure the hang, decide together: all_reduce first whether the loss is finite, and let all ranks skip the step, or none.
 #
-# ## For the night
+# ## A checklist for the night
 #
 # A job on many machines that stands still is not always a wrong program. Cables, GPUs, disks and file systems stop ranks as well, and then no line is to blame. Ask in this order, and ask before the job is killed.
 #
@@ -262,15 +262,15 @@ assert "keeps rank 2 from making that call" in said
 # | Which pair of nodes? | a preflight before the job: a short all_reduce on each pair of nodes, timed (`all_reduce_perf` of nccl-tests) | the node in all slow pairs | [7] |
 # | How to go on without it? | `sbatch --exclude=node17 …`; whoever runs the cluster drains it (`scontrol update`, `kubectl cordon`) | | [8] |
 #
-# The first row was tried here, on gloo: rank 2 of 3 raised it at its all_reduce, and the two others lost their connection to it. **We have no GPU here.** What is said of NCCL is from the sources below; `--read` follows the format of NCCL's dumps as torch's source writes it, and has seen none from a real job.
+# The first row was tried here, on gloo: rank 2 of 3 raised it at its all_reduce, and the two others lost their connection to it. **We have no GPU here.** What is said of NCCL is from the sources below. `--read` follows the format of NCCL's dumps as torch's source writes it, and has seen no dump of a real job.
 #
 # ## Wrong in silence: replicas that part
 #
 # The worst jobs do not hang. Here every call fits, the loss falls, and the model is not what you think it is. Nobody who looks at calls can see it, `watch` included.
 #
-# Two mistakes. A parameter that is made **after** the wrapper is unknown to it, so nobody averages its gradient, and each rank trains its own. And ranks that all begin with the same seed draw the same noise for their samples: with two ranks you train on half of what you think.
+# Two mistakes do this. The first: a parameter that is made **after** the wrapper is unknown to it, so nobody averages its gradient, and each rank trains its own. The second: ranks that all begin with the same seed draw the same noise for their samples, and with two ranks you train on half of what you think.
 #
-# **Predict.** Two ranks draw noise for eight samples each, both after `manual_seed(0)`. How many of the 16 numbers are different?
+# **Predict.** Two ranks draw noise for eight samples each, both after `manual_seed(0)`. How many different numbers are among the 16?
 
 # %% id="11-2d0364"
 guess = None
@@ -313,13 +313,13 @@ print("your guess:", guess, "  recorded:", alike, "  with a seed for each rank:"
 assert (alike, apart) == (8, 16)
 
 # %% [markdown] id="11-c827a9"
-# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough. A digest is `hashlib.sha256` of a tensor's bytes: 32 bytes, and nobody has ever found two inputs with an equal one.
+# The second mistake leaves the replicas equal. It shows only if you compare what the ranks *draw*. The first one is found by comparing what they *have*, tensor by tensor, and for that a digest is enough. A digest is `hashlib.sha256` of a tensor's bytes. It has 32 bytes, and nobody has ever found two inputs with the same digest.
 #
 # ## Your turn: first_difference
 #
 # **Optional · 11.2 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 × number of tensors + 256 bytes, in all its calls together. That is what it hands to the calls, not what it receives.
+# **Goal.** Lesson 05 asked *whether* replicas are the same. Now say *where* they part. `first_difference(model)` goes through `named_parameters()` and then `named_buffers()`, also buffers that are not saved. It returns the name of the first tensor that is not bit-equal to rank 0's on some rank, and the lowest such rank: the same answer everywhere, and None if all agree. **Budget:** each rank gives at most 100 × number of tensors + 256 bytes, in all its calls together. That counts what it hands to the calls, not what it receives.
 #
 # Names, shapes and dtypes are the same on all ranks. In the sturdy cases there are negative zeros, NaN with other bits, tensors without elements, and bfloat16. A tensor's bits: `t.detach().contiguous().view(-1).view(torch.uint8)`.
 #
@@ -366,9 +366,9 @@ check(first_difference)
 # %% [markdown] id="11-89acd0"
 # ## A NaN that is everywhere
 #
-# A NaN on one rank is a NaN on all of them one all_reduce later. If you look at the loss, or at the gradients after backward, you see it on every rank at once, and can no longer say where it began. It has to be looked for *before* the sum.
+# A NaN on one rank is a NaN on all of them one all_reduce later. If you look at the loss, or at the gradients after backward, you see it on every rank at once, and can no longer say where it began. So look for it *before* the sum.
 #
-# Here rank 2 of four has a sample of which it takes the logarithm, and the sample is −1. The cell keeps the gradient before and after.
+# Here each of four ranks takes the logarithm of its samples, and one sample of rank 2 is −1. The cell keeps the gradient before and after the sum.
 
 # %% id="11-d63269"
 def spreads():
@@ -392,11 +392,11 @@ draw.values(spread, caption="Gradients of four ranks: one NaN before the sum, an
 #
 # ## The test that kills the bug
 #
-# What no tool finds while a job runs, a test has to find before. But a test can be wrong, too: it is an answer, and its question is *which mistakes does it notice?* In nanotron, a framework for training, three of four ranks' parts of an input's gradient were wrong in a layer that had a test (nanotron#172, 2024). The test **did not look at that gradient**.
+# What no tool finds, a test has to find. But a test can be wrong, too. Ask of it: *which mistakes does it notice?* In nanotron, a framework for training, a layer on four ranks computed three quarters of its input's gradient wrongly, and the layer had a test (nanotron#172, 2024). The test **did not look at that gradient**.
 #
-# So we judge tests as they judge code. The next cell names nine wrong all_reduces, which stand in `course_exercises/drivers/suspect.py`. After it come five tests. Each of them makes an input, calls what it is given, and asserts.
+# So we judge tests as tests judge code. The next cell names nine wrong all_reduces; their code is in `course_exercises/drivers/suspect.py`. After it come five tests. Each of them makes an input, calls the all_reduce that it is given, and asserts.
 #
-# **Predict.** Run the next cell, read what it prints, set your guess in it, and run it again. A test gives ones to every rank and asserts that all have n. How many of the nine does it let pass?
+# **Predict.** Run the next cell, read what it prints, set your guess in it, and run it again. A test hands ones to the all_reduce on every rank, and asserts that every element is n afterwards. How many of the nine does this test let pass?
 
 # %% id="11-9bd783"
 print(*WRONG, sep="\n")
@@ -454,7 +454,7 @@ draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, un
           "function with itself, and catches none.")
 
 # %% [markdown] id="11-5d36d2"
-# In the table above, ● is a wrong function that a test catches, and · one that gets past it; the columns are the five tests in their order. The last test makes *everybody's* input on every rank, and so knows the sum without a message: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, on every rank, for a length that n does not divide. Three wrong functions get past it all the same. Its oracle is right, and its *input* does not show them.
+# In the table above, ● is a wrong function that the column's test catches, and · one that gets past it. The last test makes *everybody's* input on every rank, and adds it up: its **oracle** has nothing in common with what it tests. It looks at the whole tensor, on every rank, and the length of that tensor is not divisible by n. Three wrong functions get past it all the same. Its oracle is right, and its *input* does not show them.
 #
 # ## Your turn: test_all_reduce
 #
@@ -462,12 +462,12 @@ draw.bars({name.replace("_", " "): sum(row) for name, row in matrix.items()}, un
 #
 # **Goal.** Write `test_all_reduce(all_reduce)`. Every rank calls it with somebody's `all_reduce(x)`, which has to leave in `x`, in place, the sum over all ranks, whatever the dtype and the layout (a column of a matrix, too), and to change nothing else. Your test makes its own inputs. If the function is wrong, your test raises AssertionError on some rank. If it is right, your test returns. Nobody looks at what it returns.
 #
-# *Core* has the nine wrong ones and five right ones, on two ranks and on three. One of the right ones adds from the last rank to the first, so random floats differ in their last bits. *Sturdy* has the right ones on one rank alone, where a test may return at once, and on four. A rank that raises while the others stand in a collective is a catch, and no deadlock.
+# *Core* plays the nine wrong ones on two ranks and on three, and five right ones on three. One of the right ones adds from the last rank to the first, so its sums of random floats differ in their last bits. *Sturdy* plays the right ones on one rank alone, where a test may return at once, and on four. If one rank raises while the others wait in a collective, that counts as a catch and not as a deadlock.
 #
 # <details>
 # <summary>Hint: with what do you compare?</summary>
 #
-# Choose inputs of which you know the sum. If rank r has k·(r + 1) at place k, the sum is k·n(n + 1)/2. Then go through the nine names above, and ask of each: in which of my inputs would I see it? Three need more than one tensor of small floats, and the table says which.
+# Choose inputs whose sum you know. If rank r has k·(r + 1) at place k, the sum is k·n(n + 1)/2. Then go through the nine names above, and ask of each: in which of my inputs would I see it? Three need more than one tensor of small floats, and the table says which.
 #
 # </details>
 
@@ -499,9 +499,9 @@ print(f"catches {caught} of 9 wrong ones, refuses {refused} of 5 right ones")
 check(test_all_reduce)
 
 # %% [markdown] id="11-5ea7d1"
-# ## Who has cost how much?
+# ## Which rank costs the others how much?
 #
-# A job that does not hang can still stand still for most of its time. Each collective waits for its last rank. From a trace, take the time at which each rank *entered* each call, and charge the last one with what all the others have waited.
+# A job that does not hang can still stand still for most of its time, because each collective waits for its last rank. A trace has the time at which each rank *entered* each call. From these times you can charge the last rank with the seconds that all the others have waited.
 #
 # **Optional · 11.3 seconds_lost · difficulty ●○○ · about 15 minutes**
 #
@@ -510,7 +510,7 @@ check(test_all_reduce)
 # <details>
 # <summary>Hint: three ranks by hand</summary>
 #
-# They enter at 0, 1 and 4 seconds. Rank 0 has waited 4 seconds and rank 1 three: rank 2 has cost 7. What rank 1 has cost rank 0 does not count, since nobody went on when it came.
+# They enter at 0, 1 and 4 seconds. Rank 0 has waited 4 seconds and rank 1 three: rank 2 has cost 7. That rank 1 came after rank 0 costs nothing, since nobody went on when it came.
 #
 # </details>
 
@@ -547,7 +547,7 @@ check(seconds_lost)
 # %% [markdown] id="11-414984"
 # ## Break it: an error on one rank
 #
-# Rank 1 misspells a key. The others stand in an all_reduce when it raises, and lose the connection: under plain torchrun three ranks leave three tracebacks, two of them of victims. To find the cause, compare *times* and *kinds* of ends: a rank whose peer has gone is never the cause while another has raised something else.
+# Rank 1 misspells a key. When it raises, the others stand in an all_reduce, and lose the connection to it. Under plain torchrun three ranks leave three tracebacks, and two of them are those of victims. To find the cause, compare *when* and *of what* each rank has died. A rank that has lost its peer is never the cause if another rank has raised something else.
 
 # %% id="11-b7808b"
 def misspelt():
@@ -562,16 +562,16 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## In practice
 #
 # * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07).
-# * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to stand outside of the script: `watch` imports torch before its first line.
+# * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to be set outside the script: `watch` imports torch before the script's first line.
 # * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. After the job has ended, `--read FOLDER` tells which call was missing (the folder of `--keep`).
-# * **Shrink it**, if it is the program. A wrong program that hangs on 512 ranks nearly always hangs on two. That is not so of cables, GPUs, disks and stragglers: those need the table above, on the 512. Play the function with `run` or `simulate`: the same sentences come in two seconds.
+# * **Shrink the job**, if the program is at fault. A wrong program that hangs on 512 ranks nearly always hangs on two. Play its function with `run` or `simulate`: the same sentences come in two seconds. A fault of cables, GPUs, disks or stragglers does not shrink: for those take the checklist above, on all 512 ranks.
 # * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
 #
 # ## Roads not taken
 #
 # * **Replay**: record what every rank received, and run one rank alone in a debugger, as tools for MPI do.
-# * **Proofs**: model checkers try all orders of messages of a small program. `simulate` tries several.
+
 # * **A debugger in each rank**: `torch.distributed.breakpoint()` stops one rank with pdb while the others wait.
 #
 # ## What you can do now
@@ -588,5 +588,5 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## Sources
 #
 # * PyTorch 2.15: [torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) · [Distributed communication](https://docs.pytorch.org/docs/stable/distributed.html) (timeouts, `TORCH_DISTRIBUTED_DEBUG`, `breakpoint`) · [Flight Recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) · [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html) (buffers; parameters after the wrapper)
-# * For the night: [1] [ProcessGroupNCCL's variables](https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html), and `ProcessGroupNCCL.hpp` of torch 2.15 · [2] `FlightRecorder.hpp`, and the tutorial above · [3] NVIDIA, [NCCL RAS](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html) · [4] [py-spy](https://github.com/benfred/py-spy) · [5] NVIDIA, [Xid errors](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) · [6] NVIDIA, [DCGM diagnostics](https://docs.nvidia.com/datacenter/dcgm/latest/reference/diagnostics/errors.html) · [7] [nccl-tests](https://github.com/NVIDIA/nccl-tests) · [8] Slurm, [sbatch](https://slurm.schedmd.com/sbatch.html)
+# * The checklist: [1] [ProcessGroupNCCL's variables](https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html), and `ProcessGroupNCCL.hpp` of torch 2.15 · [2] `FlightRecorder.hpp`, and the tutorial above · [3] NVIDIA, [NCCL RAS](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html) · [4] [py-spy](https://github.com/benfred/py-spy) · [5] NVIDIA, [Xid errors](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) · [6] NVIDIA, [DCGM diagnostics](https://docs.nvidia.com/datacenter/dcgm/latest/reference/diagnostics/errors.html) · [7] [nccl-tests](https://github.com/NVIDIA/nccl-tests) · [8] Slurm, [sbatch](https://slurm.schedmd.com/sbatch.html)
 # * Mistakes of others: [nanotron#172](https://github.com/huggingface/nanotron/pull/172), 2024 (a gradient that the test did not look at) · [pytorch#122694](https://github.com/pytorch/pytorch/issues/122694) (when one rank times out, the stack of the one that hung is lost)

@@ -1,35 +1,35 @@
 # %% [markdown] id="12-e95f95"
 # # Go on after a death
 #
-# **A killed rank, and the same loss curve.**
+# **Kill a rank, and get the same loss curve.**
 #
 # ![The loss of a job that was stopped after nine steps and went on: with everything restored it lies on the curve of the undisturbed job, and with one thing forgotten it leaves it](../../figures/12_recovery.png)
 #
-# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is another one, and nothing fails.*
+# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is another one.*
 #
 # | | |
 # |---|---|
 # | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job twice under torchrun and get the same losses; load on two ranks what four have saved; let ranks go on when another dies; find out how often to save |
-# | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; what a save in the background must not be trusted with; the formula of Young and Daly; the same global batch on another world |
+# | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; three rules for a save in the background; the formula of Young and Daly; how to keep the global batch in another world |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP, samplers, torchrun) and [10](10_mini_ddp.ipynb) (buckets) |
 # | **Time** | about 75 minutes with the required exercise, 130 with the optional ones as well |
 #
 # ## Failures are a rate
 #
-# For Llama 3 Meta has counted 419 unexpected interruptions in 54 days on 16,384 GPUs. That is one every three hours; for each GPU it is one in almost six years.
+# Meta counted 419 unexpected interruptions in 54 days when it trained Llama 3 on 16,384 GPUs: one every three hours and, for each GPU, one in almost six years.
 #
 # ## What a checkpoint has to hold
 #
 # Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer momentum, and a scheduler lowers the learning rate at each step.
 #
-# A second job stops after step 9, in the middle of epoch 1. A third one, a new process, takes over what the second has left. That is more than weights:
+# A second job stops after step 9, in the middle of epoch 1. (Epochs count from 0.) A third job, in new processes, takes over what the second has left. It needs more than weights:
 #
 # * the **optimizer**'s state: momentum, or Adam's averages;
 # * the **scheduler**'s state: which learning rate comes next;
 # * the **position**: the epoch, for `set_epoch`, and how many batches of it have been used;
-# * the **generators**: dropout draws random numbers, each rank its own. Samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's own, and a **GradScaler** has a state, too.
+# * the **generators**: dropout draws random numbers, each rank its own. A dataset's samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's generator. A **GradScaler** has a state, too.
 #
-# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, else after it. `score` is the loss over all samples without dropout, so the curves are smooth. Except for the generators the state is the same on all ranks, so one rank can write the file.
+# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, and otherwise after it. Only the generators differ between ranks, so one rank can write the file.
 #
 # **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. After which of them does PyTorch raise an error? Write it into `guess`.
 
@@ -127,19 +127,19 @@ draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="With nothi
            "curve is that of the undisturbed job, bit for bit; every other one leaves it.")
 
 # %% [markdown] id="12-5bc849"
-# No error, and each curve looks like training. Only a comparison with an undisturbed job tells them apart. So test a resume by equality, and stop in the middle of an epoch, at its end, and one step after. On a GPU that takes deterministic kernels. (A model's `load_state_dict` copies; an optimizer's keeps the tensors that it is given. To load twice from one state, copy it.)
+# No error, and each curve looks like training. So test a resume by equality with an undisturbed job: stop in the middle of an epoch, at its end, and one step after. On a GPU that takes deterministic kernels.
 #
-# An epoch has 6 batches, and a job that stops after 12 leaves the curve: our own loop has a mistake, and step 9 did not show it. `iter(loader)` draws a number from torch's generator, also if the sampler has its own. `train` restores the generators after it; with `early`, before it. In the middle of an epoch the saved job has already called `iter(loader)`: restore after it. At an epoch's end it has not: restore before.
+# An epoch has 6 batches, and a job that stops after 12 leaves the curve. So our own loop has a mistake, and step 9 did not show it. `iter(loader)` draws a number from torch's generator, even if the sampler has a generator of its own. `train` restores the generators after that call or, with `early`, before it. In the middle of an epoch the saved job has already called `iter(loader)`, so restore after the call. At an epoch's end it has not called it for the next epoch, so restore before the call.
 #
-# Loader workers get their seeds at `iter(loader)`. If samples draw in them, save two states: the one before the epoch's `iter(loader)`, and the one now. Restore the first, call `iter(loader)`, skip the used batches, restore the second. At an epoch's end the two are one.
+# If samples draw in the loader's workers, save the state before the epoch's `iter(loader)`, too: the workers get their seeds there.
 #
 # ## Break it: a save that is killed
 #
 # A job may also be killed while it saves. `torch.save(state, path)` opens the old checkpoint and empties it. Until the last byte is written, there is neither the old state nor the new one.
 #
-# The other way writes another file, and then gives it the name. `os.replace` is one step: whoever opens the path finds the old file or the new one. Before it comes `os.fsync`: a system keeps bytes in memory for a while, and may write the name to the disk before the bytes. Then a power cut leaves a whole name on half a file. (`flush` hands over what Python itself keeps.)
+# The safe way writes another file, and then gives that file the checkpoint's name. `os.replace` does this in one step: whoever opens the path finds the old file or the new one. Call `os.fsync` before it. The system keeps bytes in memory for a while, and may write the name to the disk before the bytes. Then a power cut would leave the right name on half a file. (`flush` hands the system what Python itself keeps.)
 #
-# `after_death` saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes; `RLIMIT_FSIZE` is the limit. What does `torch.load` find?
+# `after_death` saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes. (`RLIMIT_FSIZE` is the limit.) Guess first, for both ways: what does `torch.load` find?
 
 # %% id="12-adbb91"
 import resource
@@ -180,16 +180,16 @@ draw.bars({"onto the path": found[0].count("lost"), "replaced": found[1].count("
 #
 # **Required · 12.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. A process may be killed at any moment of `save`, also twice in a row. Then `load` in the next process returns the last state or the new one, whole, or None if nothing was ever saved. For a file that is no checkpoint `load` raises an error: after None the job would write over what could be mended.
+# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. A process may be killed at any moment of `save`, also twice in a row. Then `load` in the next process returns the last state or the new one, whole, or None if nothing was ever saved. If the file is no checkpoint, `load` raises an error. (After None the job would write over a file that could be mended.)
 #
-# **Budget:** a file gets its name only after its bytes are synced. Beside it lies at most one other file, and the next save clears what a killed one has left. *Sturdy* adds a full disk (an error, and the last state is still there), strange files, and others' files in the folder, even another checkpoint that is saved at the same time.
+# **Budget:** a file gets its name only after its bytes are synced. At most one other file of yours lies beside it, and the next save clears what a killed one has left. *Sturdy* adds a full disk (`save` raises an error, and the last state is still there), damaged and foreign files at the path, and files of others in the folder, even another checkpoint that is saved at the same time.
 #
 # A pickle can run any code when it is loaded. `torch.load(path, weights_only=True)` takes tensors and plain values alone.
 #
 # <details>
 # <summary>Hint: where does the unfinished file lie?</summary>
 #
-# Beside the path. Its name is the path's whole name with an ending, the same at each save. On another disk a move is a copy, byte by byte. Under a new name each time, what killed saves leave fills the disk.
+# It lies beside the path, and has the path's whole name with an ending, the same at each save. From another disk a move would be a copy, byte by byte. With new names, the leftovers of killed saves would fill the disk.
 #
 # </details>
 
@@ -234,11 +234,11 @@ check(Checkpoint)
 # %% [markdown] id="12-004fe2"
 # ## DDP is not equal to itself after a restart
 #
-# Our loop averaged gradients parameter by parameter. Under DDP, on three ranks and more, even a job that restores *everything* leaves the curve, in the last digits.
+# Our loop averaged gradients parameter by parameter. Under DDP, on three ranks or more, a job that restores *everything* still leaves the curve, in the last digits.
 #
-# The reason is in lesson 10. In its first backward pass DDP uses a guess at the order of gradients; from the second on its buckets have another order. In a bucket of other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is one order, a + b.) The job that was killed had the new buckets at step 4. The one that goes on is in its first pass there.
+# The reason is in lesson 10. In its first backward pass DDP guesses the order in which gradients come. From the second pass on, it fills its buckets in the order that it has seen. If a bucket has other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is only one order, a + b.) A job that nobody kills has the new buckets at step 4. A job that goes on after step 3 makes its first pass there.
 #
-# The cell makes 6 steps at once, then 3 and 3 with a new wrapper between them, as it is, after two passes that train nothing, and with `find_unused_parameters=True`. (Warm up *before* you restore the generators: dropout draws there, too.) [train.py](../../course_tools/jobs/train.py) does the same after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and costs time in every step.
+# The cell makes 6 steps at once, and then 3 and 3 with a new wrapper between them, in three ways: as it is; with two passes that train nothing after each start; and with `find_unused_parameters=True`. (Make these passes *before* you restore the generators: dropout draws there.) [train.py](../../course_tools/jobs/train.py) makes them after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and each step takes more time. Guess first: in which of the three ways do the weights differ?
 
 # %% id="12-98fef2"
 def some_steps(first, last, model, optimizer, warm, unused):
@@ -278,7 +278,7 @@ for name, way in ways.items():
 #
 # **Optional · 12.2 · difficulty ●●● · about 40 minutes**
 #
-# **Goal.** A training loop that goes on as if nobody had stopped it. `job` has `model` (equal weights on all ranks, dropout), `optimizer`, `scheduler`, `dataset` (its samples may draw from torch's, numpy's or Python's generator) and `batch_size` (per rank), all of them fresh. As in 12.1, a process that dies in the middle of a save must lose nothing. (`fsync` is not checked here.)
+# **Goal.** Write a training loop that goes on as if nobody had stopped it. `job` has `model` (equal weights on all ranks, dropout), `optimizer`, `scheduler`, `dataset` (its samples may draw from torch's, numpy's or Python's generator) and `batch_size` (per rank), all of them fresh. As in 12.1, a process that dies in the middle of a save must lose nothing. (`fsync` is not checked here.)
 #
 # * Step k of epoch e takes the k-th batch of a `DataLoader` with `DistributedSampler(job.dataset, seed=0)` after `set_epoch(e)`. The loss is the cross-entropy. Gradients begin at zero and are averaged over the ranks. Then come `optimizer.step()`, `scheduler.step()`, and the checkpoint, which one rank writes.
 # * The loader has no generator of its own, so `iter(loader)` draws from torch's. Nothing is seeded anew.
@@ -290,7 +290,7 @@ for name, way in ways.items():
 # <details>
 # <summary>Hint: when are the generators restored?</summary>
 #
-# Batches that are skipped draw, too, and so does the next one. In the middle of an epoch: `it = iter(loader)`, `next(it)` for each that is skipped, restore, `for x, y in it`. At an epoch's start restore before `iter(loader)`.
+# Batches that are skipped draw numbers, too, and so does the batch after them. In the middle of an epoch: `it = iter(loader)`, `next(it)` for each batch that is skipped, restore, `for x, y in it`. At an epoch's start, restore before `iter(loader)`.
 #
 # </details>
 
@@ -372,11 +372,11 @@ check(train_resumable)
 # %% [markdown] id="12-94050f"
 # ## A real job, killed while it saves
 #
-# `torchrun --max-restarts=3` starts **all** ranks again when one dies, healthy ones as well: these get SIGTERM at once, and SIGKILL after 30 seconds. `TORCHELASTIC_RESTART_COUNT` tells a rank how often that has been. torchrun brings back no state; that is the script's part.
+# `torchrun --max-restarts=3` starts **all** ranks again when one dies. The healthy ones get SIGTERM at once, and SIGKILL after 30 seconds. `TORCHELASTIC_RESTART_COUNT` tells a rank how often the ranks have been started again. torchrun brings back no state: that is the script's task.
 #
-# Under torch 2.15 and gloo, a plain restart may fail. All lives of the ranks share a store that torchrun's agent (lesson 06) keeps, and a new rank may find a dead one's address in it. Then it cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
+# The time from one start to the next is a *life* of the ranks. Under gloo a plain restart may fail. All lives share a store that torchrun's agent (lesson 06) keeps, and a new rank may find a dead one's address in it. Then the new rank cannot connect, or waits for ever. `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` gives each life a store of its own.
 #
-# The script runs train.py, and its ranks die twice. In the first life rank 0 kills itself with SIGKILL in the second save: the file is written, and does not have its name yet. In the second life rank 1 kills itself in the last epoch, in its 30th backward pass.
+# The script runs train.py, and its ranks die twice. In the first life rank 0 kills itself with SIGKILL in its second save: the file is written, but does not have its name yet. In the second life rank 1 kills itself in its 30th backward pass, in the last epoch.
 
 # %% id="12-d36c1b"
 import io, runpy, subprocess, sys
@@ -429,15 +429,15 @@ draw.lines({"undisturbed": (range(3), of_whole), "killed twice": (range(3), of_k
 # %% [markdown] id="12-3efb6e"
 # ## When no rank holds the state
 #
-# With FSDP every rank holds a part of each parameter and of Adam's averages (a *shard*). To gather all on rank 0 takes memory that rank 0 may not have. **Distributed Checkpoint** lets each rank write its own shards into a folder, with an index. On loading each rank reads what *its* shards need, so the world may have another size.
+# With FSDP every rank holds a part of each parameter and of Adam's averages (a *shard*). To gather all of them on rank 0 takes memory that rank 0 may not have. **Distributed Checkpoint** lets each rank write its own shards into a folder, with an index. On loading each rank reads what *its* shards need, so the world may have another size.
 #
-# You hand `dcp.load` a state with the right shapes, and it fills it in place. `get_state_dict` and `set_state_dict` give parameters the same names in any world.
+# You hand `dcp.load` a state with the right shapes, and `dcp.load` fills it in place. `get_state_dict` and `set_state_dict` give parameters the same names in any world.
 #
-# `dcp.async_save` copies the state (*staging*), and a thread writes the copy while training goes on. By default it returns when the copy is made. With a *stager* that copies in a thread there are two futures: of the copy, and of the write. It costs a copy of the state in memory, and must not be trusted with three things:
+# `dcp.async_save` copies the state (*staging*), and a thread writes the copy while training goes on. By default `async_save` returns when the copy is made. With a *stager* that copies in a thread there are two futures, one of the copy and one of the write. A save in the background costs a copy of the state in memory, and needs three rules:
 #
-# * **a step before staging has ended**: it changes what is being copied, lesson 01's hazard again;
-# * **the new checkpoint, before the write has ended**: a job that is killed until then has only the one before, so keep that;
-# * **silence**: an error in the background shows only in the future. Wait for it before the next save.
+# * **Make no step before staging has ended.** The step would change what is being copied: lesson 01's hazard again.
+# * **Keep the last checkpoint until the write has ended.** A job that is killed before then has no other one.
+# * **Ask the write's future before the next save.** An error in the background shows nowhere else.
 #
 # `Late` stands for a large state on a busy machine: its copy begins only when `may` is set.
 
@@ -515,13 +515,13 @@ assert (hazard, safe, failed) == ([1.0], [0.0], True)
 #
 # MTBF of the job = MTBF of one part / n  (in hours).
 #
-# A save takes δ seconds in which nothing is trained. If you save every τ seconds, that is a share of δ/τ. A failure throws away what was trained since the last save, τ/2 on average, and there is one every MTBF seconds:
+# A save takes δ seconds in which nothing is trained. If you save every τ seconds, saving takes a share of δ/τ of the time. A failure throws away what was trained since the last save, τ/2 seconds on average, once every MTBF seconds:
 #
 # $$\text{share lost}\approx\frac{δ}{τ}+\frac{τ}{2\,\text{MTBF}},\text{ smallest at }τ=\sqrt{2δ\,\text{MTBF}}$$
 #
-# This is Young's formula; Daly adds terms. It holds while δ is small beside τ, and τ beside the MTBF.
+# This is Young's formula (Daly adds terms). It holds while δ is much smaller than τ, and τ much smaller than the MTBF.
 #
-# The second cell simulates a save of 10 s and a failure every hour, on average.
+# The second cell simulates a save of 10 s and a failure every hour, on average. Guess first: which τ is best?
 
 # %% id="12-21231e"
 of_one, worlds = 54 * 24 / 419 * 16_384, [8, 64, 512, 4096, 32768]  # hours
@@ -559,15 +559,15 @@ draw.lines({"simulated failures": (times, lost),
 # %% [markdown] id="12-b8b7ec"
 # ## Another world, the same global batch
 #
-# Of eight machines one is broken, and the job goes on with seven. If the batch *per rank* stays, the global batch shrinks, and the learning rate no longer fits it (lesson 05). To keep the global batch, each rank takes more samples. If memory holds only `largest` of them at once, it takes several passes, *micro-batches*, whose gradients add up.
+# Of eight machines one is broken, and the job goes on with seven. If the batch *per rank* stays, the global batch shrinks, and the learning rate no longer fits it (lesson 05). So each rank takes more samples. If memory holds only `largest` of them at once, it takes several passes, *micro-batches*, whose gradients add up.
 #
-# All ranks need the **same number** of micro-batches, or one waits in an `all_reduce` for another that is done. The number that the largest share needs is enough: ⌈⌈G/n⌉ / largest⌉ for a global batch G on n ranks. (Losses must then be sums divided by G, because the shares differ.)
+# All ranks need the **same number** of micro-batches. Otherwise one rank waits in an `all_reduce` for another that is done. The number that the largest share needs is enough: ⌈⌈G/n⌉ / largest⌉ for a global batch G on n ranks. (Losses must then be sums divided by G, because the shares differ.)
 #
 # ## Your turn: micro_batches
 #
 # **Optional · 12.3 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The sizes of this rank's micro-batches. Its share of the global batch is that of lesson 00. The share is cut into as many micro-batches as above. In both, sizes differ by at most one, larger ones first. A size may be 0. If the global batch is 0, the list is empty. Ask no other rank.
+# **Goal.** Return the sizes of this rank's micro-batches. The rank's share of the global batch is that of lesson 00. The share is cut into as many micro-batches as the formula above says. Shares differ by at most one, and so do the micro-batches of a rank, with larger ones first. A size may be 0. If the global batch is 0, the list is empty. Ask no other rank.
 #
 # <details>
 # <summary>Hint: one rule, twice</summary>
@@ -607,13 +607,12 @@ check(micro_batches)
 #
 # A restart ends healthy ranks, too. To stay and go on, they need three things:
 #
-# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing: that takes a keepalive or a timeout, as does waiting for a living rank (gloo's is 30 minutes). So a rank that notices *hangs up*: `destroy_process_group` closes its connections, and the next one notices.
-# * **Who is left.** By waiting, nobody can tell a dead rank from a slow one. Here the process that started them says it: the system tells it of deaths.
-# * **A vote on the half-done step.** A collective may end on one rank and fail on another. Each rank says how many steps it has made. The highest counts, and its rank sends the others its weights (and its optimizer's state).
+# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing. Then a rank notices only by a keepalive or a timeout (gloo's is 30 minutes), as does a rank that waits for a living one. So a rank that notices a death *hangs up*: `destroy_process_group` closes its connections, and the rank that waits for it notices, too.
+# * **Who is left.** By waiting, nobody can tell a dead rank from a slow one. Here the process that started the ranks knows it, because the system tells it of deaths.
+# * **A vote on the half-done step.** A collective may end on one rank and fail on another. Each rank says how many steps it has made. The highest number counts, and the rank that has made so many sends the others its weights (and its optimizer's state).
 #
-# Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes it on. So rank 0 has made that step, ranks 2 and 3 have not, and rank 3 waits for rank 2, which is alive.
-#
-# In torch 2.15 gloo can go on in place, as an experiment: `init_process_group(enable_reconfigure=True)`.
+# Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes the sum on. So rank 0 has made that step, and ranks 2 and 3 have not.
+
 
 # %% id="12-81ab46"
 import json, multiprocessing
@@ -685,15 +684,17 @@ files.cleanup()
 # %% [markdown] id="12-64f646"
 # ## In practice
 #
-# * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: within a step the state is half changed. SIGUSR1 ends the agent alone. If `--signals-to-handle` names it, the agent passes it on to its ranks, and kills them after 30 seconds: for a longer save set `--shutdown-timeout`, within the cluster's grace period.
-# * **Queues.** With `#SBATCH --requeue` Slurm may queue a job again after a node failure or a preemption, not after an error: there the script calls `scontrol requeue`. A Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command: so a script looks for its checkpoint at *every* start.
-# * **One file for all.** The path lies on a disk that every machine sees. Keep the last few: a loss that became NaN is saved, too. Large jobs save often on the machine's own disk, and copy some to the shared one.
-# * **Data.** `StatefulDataLoader` (torchdata) saves its position, and skips nothing.
-# * **Who is left.** If the agent itself is killed, its ranks may train on and write into the file of their successors. train.py asks Linux to end them together.
+# * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: within a step the state is half changed. torchrun's agent passes on what `--signals-to-handle` names (name SIGUSR1 there), and kills its ranks 30 seconds later, or after `--shutdown-timeout`.
+# * **Queues.** With `#SBATCH --requeue` Slurm may queue a job again after a node failure or a preemption, but not after an error. After an error the script has to call `scontrol requeue`. A Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command, so a script looks for its checkpoint at *every* start.
+# * **One file for all.** The path lies on a disk that every machine sees. Keep the last few: a loss that became NaN is saved, too.
+
+# * **Orphans.** If the agent is killed, its ranks may train on, and write into their successors' file. train.py asks Linux to end them together.
 #
 # ## Roads not taken
 #
+# * **Ranks that reconfigure**: `init_process_group(enable_reconfigure=True)`, in torch 2.15, for gloo.
 # * **Generators that need no saving**: train.py seeds by epoch and rank before `iter(loader)`, which seeds workers as well.
+
 #
 # ## What you can do now
 #
@@ -702,7 +703,7 @@ files.cleanup()
 # * ☑ explain why DDP's last digits change after a restart, and what helps;
 # * ☑ kill a job twice under torchrun and get the same losses;
 # * ☑ load on two ranks what four have saved;
-# * ☑ say what a save in the background must not be trusted with;
+# * ☑ name three rules for a save in the background;
 # * ☑ let the ranks that are left go on, and say who decides about a half-done step;
 # * ☑ compute how often to save;
 # * ☑ keep the global batch when the world changes.

@@ -5,20 +5,20 @@
 #
 # ![Bytes alive on one of four ranks during three training steps, four panels on one scale, in units of the parameters: with everything repeated the steps climb to more than four times the parameters; with states, gradients and at last parameters divided each panel is lower, and the last one stays below two](../../figures/13_sharding.png)
 #
-# *Where this goes: three training steps of the same model on four ranks, operator by operator. From the top, nothing is divided, then Adam's averages, then gradients too, then everything.*
+# *Where this goes: three training steps of the same model on four ranks, operator by operator. From top to bottom more is divided: nothing; Adam's averages; gradients as well; everything.*
 #
 # | | |
 # |---|---|
-# | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then use `fully_shard`, and misuse it |
-# | **Learn** | what a parameter costs; why dividing it costs no message more, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; which tensors hold your memory |
+# | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then use `fully_shard`, and misuse it; clip a gradient that no rank has whole |
+# | **Learn** | what a parameter costs; why dividing it costs no more bytes, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; which tensors hold your memory |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP), [07](07_gpus.ipynb) (streams), [08](08_groups.ipynb) (meshes) and [10](10_mini_ddp.ipynb) (a gradient through a collective) |
 # | **Time** | about 120 minutes with the required exercise, 225 with the optional ones as well |
 #
 # ## Where memory goes
 #
-# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 bytes more. Adam keeps two averages, 8 bytes. That makes **16 bytes**, four times the parameter itself. With P for the bytes of all parameters, training with Adam holds P + P + 2P = 4P, of which the gradients, P, can be freed between steps. In *mixed precision* it is 2 bytes for the weight, 2 for its gradient, and 12 for what Adam keeps: two averages, and a float32 copy of the weight, the *master weight*. A model of 7 billion parameters needs 112 GB before it has seen one sample.
+# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 more. Adam keeps two averages, 8 bytes. That makes **16 bytes**. Let P be the bytes of all parameters. Training with Adam holds P + P + 2P = 4P. Between steps the gradients, P, can be freed. In *mixed precision* a parameter takes 16 bytes, too: 2 for the weight, 2 for its gradient, and 12 for what Adam keeps. These are two averages and a float32 copy of the weight, the *master weight*. So a model of 7 billion parameters needs 112 GB before it has seen one sample.
 #
-# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Hand it what exists already. `memory.peak` is the most so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
+# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Hand it the tensors that exist already. `memory.peak` is the largest number so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
 #
 # Each rank has a tower of eight square layers. Gradients are averaged by hand (lesson 05) or by DDP.
 #
@@ -106,17 +106,17 @@ draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], unit=("
             "gradients.")
 
 # %% [markdown] id="13-8cafdc"
-# DDP keeps its buckets, which are as large as all gradients together: 4P.
+# DDP keeps its buckets, too, which are as large as all gradients together: that makes 4P.
 #
 # ## A staircase
 #
-# The curve rises or falls where an operator made or freed a tensor. In *forward* each layer's output is added, which is small here. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one layer at a time, and then the gradients are freed. The peak comes just before: P + P + 2P, and Adam's scratch tensors of one layer.
+# The curve rises or falls where an operator made or freed a tensor. In *forward* each layer's output is added, which is small here. In *backward* each layer adds its gradient, P in all. In *step* Adam makes scratch tensors, one layer at a time, and then the gradients are freed. The peak comes just before they are freed: P + P + 2P, and Adam's scratch tensors of one layer.
 #
 # ## An all_reduce, cut in two
 #
-# All four ranks keep the same averages and make the same update. Why not divide that? Rank r could own a quarter of each parameter tensor, keep Adam's averages for it, and update it. It needs the mean gradient of *its* quarter: a `reduce_scatter`. Then everybody needs everybody's quarter: an `all_gather`.
+# All ranks keep the same averages and make the same update. Why not divide this work? Rank r could own a quarter of each parameter tensor, keep Adam's averages for it, and update it. It needs the mean gradient of *its* quarter: a `reduce_scatter`. Then everybody needs everybody's quarter: an `all_gather`.
 #
-# A ring `all_reduce` *is* these two, one after the other (lesson 04). Each sends (n − 1)/n of the bytes. The update just moves in between. **Dividing Adam's averages costs no byte more.**
+# A ring `all_reduce` *is* these two, one after the other (lesson 04). In each of the two, a rank sends (n − 1)/n of the bytes. The update moves in between. **So dividing Adam's averages costs no more bytes than an all_reduce.**
 #
 # ## Three stages
 #
@@ -129,7 +129,7 @@ draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], unit=("
 # | 2 | and gradients | P | P/n | 2P/n | 1.75 P |
 # | 3 | and parameters | P/n | P/n | 2P/n | 1 P |
 #
-# Stage 1 needs two loops: after backward one that reduces and scatters, after the update one that gathers. Here a rank's part of a layer is a view of it, a slice of its flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used, as `fully_shard` does.
+# Stage 1 needs two loops: one after backward reduces and scatters, and one after the update gathers. Below, a rank's part of a layer is a view, a slice of the layer's flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used, as `fully_shard` does. Guess: which stage sends more than DDP?
 
 # %% id="13-f46b2d"
 def stage(number):
@@ -191,10 +191,10 @@ draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and
 # **Goal.** ZeRO 1 for every model, around any optimizer class that works element by element.
 #
 # * `ShardedOptimizer(params, make, **options)`: `params` is a list or a generator of parameter tensors, equal on all ranks. `make(parameters, **options)` makes the inner optimizer: SGD with momentum, Adam, AdamW.
-# * `step()` leaves on every rank what `make`'s own optimizer would leave with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. If it is None on all, the parameter tensor *and its state* stay as they are. (Adam counts steps for each tensor, so one flat parameter for all will not do.)
+# * `step()` leaves on every rank the parameters that one process would have, if its optimizer stepped with the mean of the ranks' gradients. A gradient that is None on some ranks counts as zero there. If it is None on all, the parameter tensor *and its state* stay as they are. (Adam counts steps for each tensor, so one flat parameter for all will not do.)
 # * `zero_grad()` leaves None in each `.grad`.
 #
-# **Budget.** A rank's *piece* of a parameter tensor is its n-th part, copied. At rest a rank holds the parameters, its pieces, and the states of its pieces. In bytes, with k states: P + (k + 1)·⌈numbers/n⌉·(bytes of a number), and 8 bytes a parameter tensor and 256 for counters. A step may send what one reduce_scatter and one all_gather of everything need, each parameter tensor padded to a multiple of n. What ranks tell each other may take 16 bytes a parameter tensor and 64 a rank. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, bfloat16, `channels_last`, and fewer elements than ranks.
+# **Budget.** A rank's *piece* of a parameter tensor is one n-th of its numbers, copied. At rest a rank holds the parameters, its pieces, and the states of its pieces. In bytes that is P + (k + 1)·⌈numbers/n⌉·(bytes of a number), if the optimizer keeps k states for each number, and *numbers* counts those of all parameters. Counters may take 8 bytes more per parameter tensor, and 256 in all. A step may send what one reduce_scatter and one all_gather of all parameters need, each parameter tensor padded to a multiple of n. What ranks tell each other about missing gradients may take 16 bytes per parameter tensor and 64 per rank. *Core* asks for lengths that n does not divide; *sturdy* for one rank, many ranks, two dtypes, bfloat16, `channels_last`, and fewer elements than ranks.
 #
 # In a verdict, `shapes 2x3 4d` means a matrix of 2 × 3, and 4 numbers of float64; `c` marks `channels_last`.
 #
@@ -275,9 +275,9 @@ check(ShardedOptimizer)
 # %% [markdown] id="13-714783"
 # ## Born on meta
 #
-# If you make the whole model before you shard it, you hold all of it for a moment. The device `meta` has shapes and dtypes and no memory: make the model there, shard it, give each rank memory for its part (`to_empty`), and then fill it in.
+# If you make the whole model before you shard it, you hold all of it for a moment. Tensors on the device `meta` have shapes and dtypes, but no memory. Make the model there, shard it, give each rank memory for its part (`to_empty`), and then fill in the numbers.
 #
-# **Mind what fills it.** `to_empty` gives memory with anything in it, buffers included. Below, each rank draws the numbers of its own part (`p.to_local()` is the part of a DTensor that this rank has). So the ranks' generators have to differ, as `run` sees to.
+# **Mind what fills the memory.** After `to_empty` parameters and buffers hold arbitrary numbers. Below, each rank draws those of its own part, `p.to_local()`. So ranks need different generators; `run` sees to that.
 
 # %% id="13-c85030"
 def born(where):
@@ -300,9 +300,9 @@ draw.bars({"made whole, then sharded": whole_first, "made on meta": on_meta}, un
 # %% [markdown] id="13-98a408"
 # ## Activations: memory for time
 #
-# Activations grow with the batch, and no stage of ZeRO divides them, because each rank has its own samples. What helps is to forget them: `checkpoint(layer, x)` keeps the layer's input alone, and computes the layer a second time in backward.
+# Activations grow with the batch, and no stage of ZeRO divides them, because each rank has its own samples. What helps is to forget them. `checkpoint(layer, x)` keeps only the layer's input, and computes the layer a second time in backward. (It has nothing to do with lesson 12's checkpoints.)
 #
-# *Full* checkpointing does so with every block, and costs one forward pass more, about a third of the time of a step. *Selective* checkpointing (`create_selective_checkpoint_contexts`) keeps what is expensive to compute, matrix products, and computes again what is cheap: activation functions, norms.
+# *Full* checkpointing does so with every block. It costs one more forward pass, about a third of the time of a step. *Selective* checkpointing (`create_selective_checkpoint_contexts`) keeps matrix products, and computes again what is cheap.
 
 # %% id="13-1d382d"
 class Block(nn.Sequential):
@@ -334,7 +334,7 @@ draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], capt
 # %% [markdown] id="13-052b3c"
 # ## Gather, use, free
 #
-# Stage 3 for one layer: a rank has a flat piece of W, its **shard**. Forward: gather W, multiply, free W. Backward: gather W again for the gradient of x; compute W's whole gradient; reduce and scatter it, and free both.
+# Stage 3 for one layer: a rank has a flat piece of W, its **shard**. In forward: gather W, multiply, free W. In backward: gather W again for the gradient of x; compute W's whole gradient; reduce and scatter that gradient; free both.
 #
 # A plain `all_gather` gives a W without history, and no gradient reaches the shard (lesson 10). And what autograd *saves* stays alive until backward: `x @ W.t()` saves W, and nothing is gained.
 #
@@ -342,9 +342,9 @@ draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], capt
 #
 # **Optional · 13.2 · difficulty ●●● · about 30 minutes**
 #
-# **Goal.** y = x·Wᵀ from shards of W. x has any number of leading dimensions. W of this `shape` (outputs, inputs) lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. Backward returns two gradients: that of x, from this rank's own samples, and that of the shard, its piece of the *mean* over the ranks, with zeros for padding. (Autograd adds it to `.grad`; do not write there.)
+# **Goal.** Compute y = x·Wᵀ from shards of W. x has any number of leading dimensions, and may need no gradient. W has this `shape` (outputs, inputs). It lies flat, row by row, padded with zeros to a multiple of n, and rank r has the r-th of n equal pieces. Backward returns two gradients: that of x, from this rank's own samples, and that of the shard, its piece of the *mean* over the ranks, with zeros for padding. (Autograd adds it to `.grad`; do not write there.)
 #
-# **Budget.** Forward: one all_gather. Backward: at most one all_gather, and one reduce_scatter. Between forward and backward at most 1 KiB is alive beside x, shard and y. *Sturdy* asks for one rank, many ranks, float64, and no samples, on all ranks or on one.
+# **Budget.** Forward: one all_gather. Backward: at most one all_gather, and one reduce_scatter. Between forward and backward at most 1 KiB is alive beside x, shard and y. *Sturdy* asks for one rank, many ranks, float64, and an x without rows, on all ranks or on one.
 #
 # <details>
 # <summary>Hint: three ways</summary>
@@ -414,11 +414,11 @@ check(gathered_linear)
 #
 # Gather i waits for gather i − 1, because the network is busy. It also waits for layer i − 2, which is in memory until it is done. Without this all layers would be whole at once.
 #
-# On a GPU an asynchronous collective waits for what the compute stream has been given *before* the call. So a gather that is issued after `compute` of layer i begins when layer i is done.
+# On a GPU an asynchronous collective waits for what the compute stream has been given *before* the call. So if you issue a gather after the `compute` of layer i, it begins when layer i is done.
 #
-# `fully_shard` gathers in a stream of its own, into a buffer. In forward gather i waits until layer i − 2 has been copied out of the buffer, and that copy waits for layer i − 3. So three layers are whole, one more than in ours. In backward one is gathered ahead.
+# `fully_shard` gathers one layer ahead in backward, and two in forward, where three layers are whole.
 #
-# Beside it is DDP, on two modelled GPUs whose layers compute 0.3 ms forward and 0.6 ms backward. We time the third step, as in lesson 10, with a layer in each bucket: DDP's first step has one bucket, which waits for all of backward.
+# The cell compares it with DDP, on two modelled GPUs whose layers compute 0.3 ms forward and 0.6 ms backward. Each of DDP's buckets has one layer. We time the third step: in DDP's first step one bucket has all layers, as in lesson 10. Guess first: which of the two is faster on a slow network?
 
 # %% id="13-843fc6"
 def busy_tower(wrap, steps=3):
@@ -448,15 +448,15 @@ draw.timeline(gpus(busy_tower, in_layers, 1), caption="fully_shard, one step. Fo
               "backward calls come in pairs: a layer's reduce_scatter, and the next one's gather.")
 
 # %% [markdown] id="13-2f2f7e"
-# At 200 MB/s both take as long as computing, and what nothing can hide: the first gather and the last reduce_scatter, or the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and stage 3 sends 1.5 times as much.
+# At 200 MB/s all gathers and reductions are hidden, except for the first gather and the last reduce_scatter or, for DDP, the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and `fully_shard` sends 1.5 times as much as DDP.
 #
 # ## Your turn: prefetched
 #
 # **Optional · 13.3 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** A forward pass over sharded layers. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Shards of one layer are equally long on all ranks; layers differ. No `.item()`: the host must not stand still.
+# **Goal.** Write a forward pass over sharded layers. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Return the sums. Shards of a layer are equally long on all ranks; layers differ. Call no `.item()`: the host must not stand still.
 #
-# **Budget.** One all_gather a layer, in order. The time of the formula above, and some 5 µs a call. Layer i + 2 is not gathered before layer i has been used. *Sturdy* asks for one rank, eight ranks, no layers.
+# **Budget.** One all_gather a layer, in order. The time of the formula above, and some 5 µs a call. The gather of layer i + 2 begins only when layer i has been used. *Sturdy* asks for one rank, eight ranks, no layers.
 #
 # <details>
 # <summary>Hint: when to issue</summary>
@@ -507,18 +507,18 @@ check(prefetched)
 # %% [markdown] id="13-0fc50f"
 # ## fully_shard, counted
 #
-# The next cells train in ten ways. First the options:
+# The next cells train in ten ways. (Guess first: which has the lowest peak?) First the options:
 #
 # * **`gradient_as_bucket_view=True`** makes DDP's gradients views of its buckets: it saves P at the peak.
-# * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: 1.5 times what yours sends.
-# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. The second gather is saved. That is ZeRO 2.
+# * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: 1.5 times what your `ShardedOptimizer` sends.
+# * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. That saves the second gather, and is ZeRO 2.
 # * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are still *reduced* in float32; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
 #
 # Three mistakes raise no error:
 #
 # * **The optimizer is made first.** `fully_shard` puts DTensors in place of the parameters. The optimizer keeps the old ones, which never get a gradient: no parameter moves.
-# * **The root alone is wrapped.** Then there is one gather, of the whole model.
-# * **The layers alone are wrapped.** Then each is a root, and a root stays whole after forward, because backward would gather it at once.
+# * **Only the root is wrapped.** Then there is one gather, of the whole model.
+# * **Only the layers are wrapped.** Then each is a root, and a root stays whole after forward, because backward would gather it at once.
 
 # %% id="13-2873f0"
 from collections import Counter
@@ -561,18 +561,18 @@ for (shape, size), count in held.most_common():
 assert round(sum(size * count for (_, size), count in held.items()), 1) == depth + 3.5
 
 # %% [markdown] id="13-6e81d2"
-# **Stage 3's peak, tensor by tensor.** It comes in backward, when six layers' gradients are there. Parts of parameters and averages take as much as 3·8/4 = 6 layers, parts of gradients 6/4 = 1.5, and four layers are whole: the weight in use; the next one, gathered ahead; the gradient just made; and the flat copy of the one before it, which is being scattered. That is P and 3.5 layers, however deep the model is.
+# **Stage 3's peak, tensor by tensor.** It comes in backward, when six layers' gradients are there. Parts of parameters and averages take as much as 3·8/4 = 6 layers, and parts of gradients 6/4 = 1.5. Four tensors have the size of a layer: the weight in use; the next one, gathered ahead; the gradient just made; and the flat copy of the gradient before it, which is being scattered. That makes P and 3.5 layers, however deep the model is.
 #
 # ## Break it
 #
 # These mistakes end in an error:
 #
-# * **Rank 0 looks at its loss by itself.** Under `fully_shard` a forward pass is a collective.
+# * **Rank 0 computes a loss by itself.** Under `fully_shard` a forward pass is a collective.
 # * **The root is wrapped before its layers.** It takes all parameters, and none are left for them. Always go bottom-up.
-# * **`model.forward(x)`** skips the hooks that gather. (Where layers are wrapped, too, each becomes a root without a word, as above.)
-# * **Tied weights** are in two groups. `fully_shard([embedding, head])` makes one.
+# * **`model.forward(x)`** skips the hooks that gather.
+# * **Tied weights** are in two groups. `fully_shard([embedding, head])` makes one group.
 #
-# First a quiet one: with `full_state_dict=True` **every** rank gets the whole model; with `cpu_offload=True` as well, rank 0 alone.
+# The cell begins with a mistake that raises no error: with `full_state_dict=True` **every** rank gets the whole model. With `cpu_offload=True` as well, only rank 0 does.
 
 # %% id="13-0a9c57"
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -650,18 +650,18 @@ check(clip_global_norm)
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, when a quarter is left for activations? Without dividing, 60 GB / 16 B: fewer than four billion. In stage 3 it is 64 times as many, 240 billion, less those 3.5 layers. A step gathers 2 bytes a parameter twice and reduces them once: at 50 GB/s a GPU 6 · 240 / 50 ≈ 29 s, hidden if computing takes longer.
+# How many parameters fit into 80 GB on each of 64 GPUs, a quarter left for activations? If nothing is divided, 60 GB / 16 B: fewer than four billion. In stage 3 it is 64 times as many, 240 billion, less what the 3.5 whole layers take.
 #
 # ## Your turn: bytes_per_rank
 #
 # **Optional · 13.5 · difficulty ●○○ · about 10 minutes**
 #
-# **Goal.** The table of the stages as a function: the bytes that a rank keeps of `params` parameters, with Adam in mixed precision. A weight and a gradient have 2 bytes each; the states have 12, master weights included. Of what is divided, a rank has at most ⌈params/n⌉ parameters. *Sturdy* asks for one rank, and for fewer parameters than ranks.
+# **Goal.** The table of the stages as a function: the bytes that a rank keeps of `params` parameters, with Adam in mixed precision. A weight and a gradient have 2 bytes each; the states of a parameter have 12, the master weight included. If a kind is divided, the rank that has most keeps it for ⌈params/n⌉ parameters. *Sturdy* asks for one rank, and for fewer parameters than ranks.
 #
 # <details>
 # <summary>Hint: rounding</summary>
 #
-# Parameters are divided, and not bytes. For whole numbers −(−a // b) is ⌈a/b⌉.
+# Divide parameters, and not bytes. For whole numbers −(−a // b) is ⌈a/b⌉.
 #
 # </details>
 
@@ -693,14 +693,14 @@ check(bytes_per_rank)
 # %% [markdown] id="13-68418b"
 # ## On GPUs
 #
-# `run(train, sharded, backend="nccl")` does the same, if `x` and the model are on `device()`. There the allocator adds to what is counted: it rounds blocks up to 512 bytes, and cuBLAS keeps a workspace. NCCL's buffers only `nvidia-smi` shows. `torch.cuda.memory._record_memory_history()` draws the same staircase with the stack of each tensor.
+# `run(train, sharded, backend="nccl")` does the same, if `x` and the model are on `device()`. There the allocator adds to what is counted: it rounds blocks up to 512 bytes, and cuBLAS keeps a workspace. Only `nvidia-smi` shows NCCL's buffers. `torch.cuda.memory._record_memory_history()` draws the same staircase with the stack of each tensor.
 #
 # ## Roads not taken
 #
-# * **Accumulation.** `model.set_requires_gradient_sync(False)` in all micro-batches but the last sends no gradients meanwhile, and keeps them whole: P in place of P/n.
-# * **HSDP.** With a mesh of two dimensions `fully_shard` divides within a node, and repeats from node to node: reduce_scatter inside, all_reduce across, as in lesson 09.
-# * **Offload.** `CPUOffloadPolicy()` keeps parts in the host's memory.
-# * **8-bit optimizers** store Adam's averages in one byte each.
+# * **Accumulation.** With `model.set_requires_gradient_sync(False)` micro-batches send no gradients, and keep them whole: P in place of P/n.
+# * **HSDP.** With a mesh of two dimensions `fully_shard` divides within a node, and repeats from node to node: reduce_scatter inside, all_reduce across.
+
+
 # * **FSDP1**, `FullyShardedDataParallel`, flattens what it wraps into one parameter. `fully_shard`, its successor, cuts each parameter along its first dimension.
 #
 # ## What you can do now
@@ -712,7 +712,7 @@ check(bytes_per_rank)
 # * ☑ gather, use and free a layer, forward and backward;
 # * ☑ prefetch with two layers whole, and no more;
 # * ☑ choose options of `fully_shard` by numbers, and see when it is used wrongly;
-# * ☑ clip a gradient that no rank has.
+# * ☑ clip a gradient that no rank has whole.
 #
 # **Next:** [lesson 14](14_tensor_parallel.ipynb) divides the computing, too.
 #

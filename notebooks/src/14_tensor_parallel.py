@@ -10,7 +10,7 @@
 # | | |
 # |---|---|
 # | **Do** | train a model that is wrong and looks right; cut an MLP, attention heads and a vocabulary; send keys and values round a ring; measure who computes how much; then `parallelize_module` |
-# | **Learn** | why columns come before rows; which sums belong into forward and which into backward; what autograd knows of a collective; why tensor parallelism stays inside a node |
+# | **Learn** | why columns come before rows; which sums belong in forward and which in backward; what autograd knows of a collective; why tensor parallelism stays inside a node |
 # | **Need** | lessons [04](04_ring_all_reduce.ipynb) (the ring) and [10](10_mini_ddp.ipynb) (a gradient through a collective); [13](13_sharding.ipynb) has `count_memory` |
 # | **Time** | about 70 minutes with the required exercise, 135 with the optional ones as well |
 #
@@ -18,9 +18,9 @@
 #
 # Data parallelism repeats the model, and lesson 13 stores it in parts. *Tensor parallelism* divides the computing itself: each of n ranks has a part of every large layer, and all ranks see the same samples.
 #
-# Below is a network for digits: a layer of 32 units, then an *MLP* (two linear layers with a `gelu` between them) whose 64 hidden units are divided, then a layer of 10. Each rank has half of the hidden units: their rows of `w1` and `b1`, and their columns of `w2`. What its half contributes to the output is added up over the ranks. The class `Summed` does that: it sums in forward and hands the gradient on as it is in backward.
+# Below is a network for digits: a layer of 32 units, then an *MLP* (two linear layers with a `gelu` between them) whose 64 hidden units are divided, then a layer of 10. On two ranks each has half of the hidden units: their rows of `w1` and `b1`, and their columns of `w2`. Each half gives a share of the output. The class `Summed` adds up the shares in forward, and in backward it hands the gradient on as it is.
 #
-# With one rank the halves are the whole. That is our *reference*.
+# On one rank the part is the whole model. That is our *reference*.
 
 # %% id="14-bc43f4"
 import torch
@@ -95,9 +95,9 @@ draw.lines({name: (range(60), job.results[0][0]) for name, job in curves.items()
            "is wrong.")
 
 # %% [markdown] id="14-839c2e"
-# Forward is right: the first losses are equal. But the gradient of `first` is on each rank only what came back through that rank's half of the hidden units. Their sum over the ranks would be right, and nobody has added them up. So `first`, which should be the same on both ranks, changes differently on each, and what was one model slowly becomes two.
+# Forward is right: the first losses are equal. But each rank's gradient of `first` is only what came back through its half of the hidden units. The sum of both would be right, and nobody has added them up. So `first`, which should be the same on both ranks, changes differently on each. One model slowly becomes two.
 #
-# `compare_gradients` takes the gradients of one process and those of each rank. It says in a word what is wrong ([docs/gradients.md](../../docs/gradients.md) has all the words).
+# `compare_gradients` takes the gradients of one process and those of each rank. It says in a word what is wrong with each ([docs/gradients.md](../../docs/gradients.md) has all the words).
 #
 # ## Columns, then rows
 #
@@ -107,7 +107,7 @@ draw.lines({name: (range(60), job.results[0][0]) for name, job in curves.items()
 #
 # Here $b_{1,r}$ are the biases of rank r's hidden units.
 #
-# So nothing has to be said between the two layers: **one sum at the end**. Rows first, each rank would have a share of every hidden unit, and `gelu` of a share is of no use. The cell tries both, with the halves of two ranks in one process.
+# So ranks need not talk between the two layers: **one sum at the end** is enough. If the first layer were cut by rows, each rank would have a share of every hidden unit, and `gelu` of a share is of no use. The cell tries both, in one process.
 
 # %% id="14-75cbd0"
 whole = parts(0, 1)
@@ -128,20 +128,20 @@ assert [error.abs().max() < 1e-5 for error in errors.values()] == [True, True, F
 # %% [markdown] id="14-e978e1"
 # ## f and g
 #
-# The gradient of y is the same on all ranks, and each rank takes it through *its* units. That gives the gradients of its parts of w1, b1 and w2, whole: nobody else has these units. The gradient of x is a sum again: x went into all units. Megatron-LM has two functions for these sums, f and g:
+# The gradient of y is the same on all ranks, and each rank takes it back through *its* units. That gives the rank the whole gradients of its parts of w1, b1 and w2, since nobody else has these units. The gradient of x is a sum again: x went into all units. Megatron-LM has two functions for these sums, f and g:
 #
 # | | where | forward | backward |
 # |---|---|---|---|
 # | **f** | before the first layer | x as it is | sum over the ranks |
 # | **g** | after the second layer | sum over the ranks | the gradient as it is |
 #
-# Our model has g and lacks f. Why does g not sum in backward, too? It would, if each rank had a loss of its own and all losses were added up. But here all ranks compute *the same* loss, and it counts once: with a sum in g's backward, every gradient that backward reaches after g is n times too large.
+# Our model has g and lacks f. Why does g not sum in backward, too? It would have to, if each rank had a loss of its own and all losses were added up. But here all ranks compute *the same* loss, and it counts once. If g summed in backward, every gradient that backward reaches after g would be n times too large.
 #
 # ## Your turn: parallel_mlp
 #
 # **Required · 14.1 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** The MLP for n ranks, differentiable. Every rank has the same x (B rows of D) and the same b2, and its own part: w1 is (h, D), b1 is (h), w2 is (D, h). h may differ from rank to rank. Return gelu(x·w1ᵀ + b1)·w2ᵀ + b2 of the whole, on every rank, and leave what you are given as it was. Then the loss is the same on all ranks. Gradients of the parts are parts of the whole's; those of x and b2 are whole and the same everywhere. They come from backward: `check` asks for them by `torch.autograd.grad`, and uses the function twice in one graph.
+# **Goal.** Write the MLP for n ranks, differentiable. Every rank has the same x (B rows of D) and the same b2, and its own part: w1 is (h, D), b1 is (h), w2 is (D, h). h may differ from rank to rank. Return gelu(x·w1ᵀ + b1)·w2ᵀ + b2 of the whole MLP, on every rank, and leave what you are given as it was. All ranks compute the same loss from it. The gradients of a rank's parts are parts of the whole MLP's; those of x and b2 are whole, and the same on all ranks. They come from backward: `check` asks for them by `torch.autograd.grad`, and uses the function twice in one graph.
 #
 # **Budget.** One `all_reduce` of B·D numbers forward, and one backward. *Sturdy* adds one rank, many ranks, a rank without units, no rows, float64, and an x that lies in memory by columns.
 #
@@ -154,7 +154,7 @@ assert [error.abs().max() < 1e-5 for error in errors.values()] == [True, True, F
 # <details>
 # <summary>Hint: where does b2 go?</summary>
 #
-# How often is it added, and by whom? Then look at its gradient: b2/n on each rank is right forward alone.
+# How often is it added, and by whom? Then look at its gradient: if each rank adds b2/n, only forward is right.
 #
 # </details>
 
@@ -207,7 +207,7 @@ check(parallel_mlp)
 # %% [markdown] id="14-9ee4eb"
 # ## The model, mended
 #
-# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. It hangs on a view of x. On x itself the hook would stay after the call, and would sum what reaches x by other paths, too. With it the model above is right, and the bytes are those of the budget: 256·32 numbers of 4 bytes in each direction. The second cell draws four ranks. Each has the number 1, 10, 100 or 1000 for a weight: a sum says by its digits which ranks are in it.
+# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. Hang the hook on a view of x. On x itself it would stay after the call, and would sum what reaches x by other paths, too. With this f the model above is right, and its bytes are the budget's. The second cell draws four ranks, whose weights are 1, 10, 100 and 1000. So the digits of a sum say which ranks are in it.
 
 # %% id="14-bc9d6c"
 def f(x):
@@ -245,7 +245,7 @@ draw.values(run(both_ways), caption="Which ranks' shares are in what each rank h
 # %% [markdown] id="14-457202"
 # ## What autograd knows of a collective
 #
-# Write `dist.all_reduce(y)` in the middle of a model, and the gradient may even be right. Autograd does not see the call: to it y is what it was before, so the gradient goes through as it is. That is g, by accident. The next cell tries it after two operators, 2·x and eˣ, on two ranks, and then with the all_reduce of PyTorch's *functional collectives*, which autograd does see.
+# Write `dist.all_reduce(y)` in the middle of a model, and the gradient may even be right. Autograd does not see the call: to it y is what it was before, so the gradient goes through as it is. That is g, by accident. The next cell tries it after two operators, 2·x and eˣ, on two ranks. Then it tries the all_reduce of PyTorch's *functional collectives*, which autograd does see. The slopes of g, 2 and 2.72, are right. Guess: which of the other four are?
 
 # %% id="14-5a8c0b"
 import warnings
@@ -273,11 +273,11 @@ for name, found in zip(("g", "dist.all_reduce", "functional"), slopes.values(), 
 assert [*slopes.values()] == [[2.0, 2.72], [2.0, 5.44], [4.0, 5.44]]
 
 # %% [markdown] id="14-9e7d2b"
-# After 2·x the accident is right. After eˣ it is not: the slope of eˣ is eˣ itself, autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the sum of both ranks' eˣ, here twice its own. Autograd usually notices such a write, but not a collective's under gloo. PyTorch warns at this place. The functional one sums again in backward: right for the sum of all ranks' losses, n times too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
+# After 2·x the plain all_reduce is right by accident. After eˣ it is wrong. The slope of eˣ is eˣ itself: autograd has kept that tensor, and the sum has been written into it since. So a rank's gradient is the sum of both ranks' eˣ, here twice its own. Autograd usually notices such a write, but under gloo it does not notice that of a collective. PyTorch warns of it. The functional all_reduce sums again in backward. That is right for the sum of all ranks' losses, and too large for one loss. So write down both directions yourself, or use a library that knows which of the two you mean.
 #
 # ## Heads, and the vocabulary
 #
-# **Attention** is cut in the same way. The heads are the hidden units: each rank has some heads, so the rows of the query, key and value weights that make them, and the columns of the output projection that take them. f before, g after, nothing in between. The cell cuts four heads into two halves.
+# **Attention** is cut in the same way, by heads. Each rank has some of them: the rows of the query, key and value weights that make them, and the columns of the output projection that take them. f comes before, g comes after, and nobody talks in between. The cell cuts four heads into two halves.
 
 # %% id="14-2b71d4"
 def attention(x, qkv, out, heads):
@@ -293,19 +293,19 @@ print(f"half of the heads on each of two ranks, added up: off by at most {error:
 assert error < 1e-5
 
 # %% [markdown] id="14-c05e3a"
-# **The embedding** has a row for each word of the vocabulary. Each rank has some rows, gives zeros for words that are elsewhere, and g adds up.
+# **The embedding** has a row for each word of the vocabulary. Each rank has some rows, and gives zeros for words whose rows are elsewhere. g adds up what the ranks give.
 #
 # **The last layer** makes V numbers for each of B rows, the *logits*, and the loss looks at all of them. If each rank has some of the columns, gathering costs B·V numbers. But the loss of a row with target t needs just three numbers from all columns, the maximum m, the sum and the target's logit l_t:
 #
 # $$\text{loss} = \log\sum_j e^{l_j-m}-(l_t-m) \quad\text{with}\quad m = \max_j l_j$$
 #
-# The maximum m keeps exp from overflowing. It is a constant: whatever is subtracted, the loss is the same, so no gradient goes through it. The sum is over all ranks' columns, and the target's logit is on one rank. In backward each rank has all it needs: the gradient of l_j is exp(l_j − m)/Σ, less 1 in the target's column.
+# The maximum m keeps exp from overflowing. Whatever number is subtracted, the loss is the same. So m counts as a constant, and no gradient goes through it. The sum is over all ranks' columns, and the target's logit is on one rank. In backward each rank has all it needs: the gradient of l_j is exp(l_j − m)/Σ, where Σ is that sum, less 1 in the target's column.
 #
 # ## Your turn: vocab_parallel_cross_entropy
 #
 # **Optional · 14.2 · difficulty ●●○ · about 25 minutes**
 #
-# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, alike on all ranks. Return the B losses, everywhere the same, differentiable; logits and targets stay as they were. v may differ by rank. Logits may be in the hundreds.
+# **Goal.** This rank's `logits` (B, v) are the columns `first` to `first + v − 1` of the whole. `targets` (B) are columns of the whole, alike on all ranks. Return the B losses, differentiable, and the same on every rank. Logits and targets stay as they were. v may differ by rank. Logits may be in the hundreds.
 #
 # **Budget.** Each rank puts 3·B numbers into collectives forward, in at most three calls, however large V is; no call backward. *Sturdy* adds one rank, many ranks, no rows, a rank without columns and float64.
 #
@@ -352,11 +352,11 @@ check(vocab_parallel_cross_entropy)
 # %% [markdown] id="14-790a71"
 # ## A long sequence, round a ring
 #
-# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. Its own queries need everybody's keys and values. To gather these takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
+# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. A rank's queries need everybody's keys and values. To gather all of them takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
 #
 # A softmax over scores that come block by block needs the same trick as the vocabulary: subtract a maximum, and then add up. But the maximum is not known yet. So keep for each row the maximum m so far, the sum s of exp(score − m), and the sum o of exp(score − m)·v. When a block brings a larger maximum m', everything that has been added up is too large: multiply s and o by exp(m − m'). In the end the result is o/s. This is an *online softmax*.
 #
-# The mask is *causal*: a row sees the rows whose place in the sequence is not after its own. So places travel with keys and values. A row may see nothing of a block: then all its scores there are masked, and are −∞. A softmax of nothing is 0/0, which is NaN, and 0 · NaN stays NaN.
+# The mask is *causal*: a row sees the rows whose place in the sequence is not after its own. So places travel with keys and values. If a row sees nothing of a block, all its scores there are masked: they are −∞. A softmax of nothing is 0/0, which is NaN, and 0 · NaN stays NaN.
 #
 # ## Your turn: ring_attention
 #
@@ -364,7 +364,7 @@ check(vocab_parallel_cross_entropy)
 #
 # **Goal.** Each rank has rows of q, k and v, each (L, d), at least one; `where` (L) says their places in the sequence, rising, with gaps or without. Return softmax(q·kᵀ/√d)·v for this rank's rows, over all rows whose place is not after their own. Forward only.
 #
-# **Budget.** Each rank sends n − 1 blocks, all to one neighbour: in n − 1 messages, or n − 1 each of keys, values and places. Blocks may be padded. At most two blocks of others are alive at once, beside a rank's own. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, above and below zero, thousands of places, one rank, many ranks, and float64.
+# **Budget.** Each rank sends n − 1 blocks, all to one neighbour. A block may be one message, or several: keys, values and places each in their own. Blocks may be padded. Beside a rank's own block, at most two blocks of others are alive at once. *Sturdy* adds ranks with different numbers of rows (a collective of at most 8·n bytes may tell the lengths), scores in the thousands, above and below zero, thousands of places, one rank, many ranks, and float64.
 #
 # <details>
 # <summary>Hint: which block first?</summary>
@@ -418,7 +418,7 @@ check(ring_attention)
 # %% [markdown] id="14-305c77"
 # ## Who computes how much
 #
-# If each rank has one block of places, the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. Two other ways: *zigzag*, where each rank has a block from the front and its mirror image from the back; and dealt out like cards, place p to rank p mod n. The cell plays 8 ranks and 64 rows each. A rank computes 0.1 µs for each pair of rows that see each other.
+# If each rank has one block of places, the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. There are two other ways. In *zigzag* each rank has a block from the front and its mirror image from the back. *Dealt out* like cards, place p goes to rank p mod n. The cell plays 8 ranks with 64 rows each. A rank computes 0.1 µs for each pair of a row and a row that it sees. Guess: which is the fastest?
 
 # %% id="14-83a0c2"
 n, length = 8, 512
@@ -452,11 +452,11 @@ assert work["blocks"][-1] > 14 * work["blocks"][0] and len({*work["zigzag"]}) ==
 draw.timeline(jobs["blocks"], caption="In blocks: rank 0 computes once, and rank 7 in every step.")
 
 # %% [markdown] id="14-6a88f4"
-# Zigzag and dealt out take about half of the time of blocks, with the same work in total. Dealt out is a little slower: ranks with later places have a few pairs more in every step.
+# Zigzag and dealt out take about half of the time of blocks, with the same work in total.
 #
 # ## Memory against length
 #
-# The point of the ring is memory. The next cell counts the bytes of keys, values and scores on one of 4 ranks: a ring with the blocks of two steps, beside all keys and values gathered. Most of what it will count are scores.
+# The next cell counts the bytes of keys, values and scores on one of 4 ranks: in a ring, which has the blocks of two steps, and with all keys and values gathered.
 
 # %% id="14-73f557"
 def attend(is_ring, length, d=16):
@@ -493,13 +493,13 @@ draw.lines({name: (lengths, row) for name, row in peaks.items()}, "length", "byt
            exact=True, caption="Bytes alive at the peak on one of four ranks, by length.")
 
 # %% [markdown] id="14-598eca"
-# Both curves rise with the square of the length: both make a matrix of scores, and the factor of about four is that matrix. A kernel like FlashAttention works in small tiles and never makes it. Then keys and values remain: of the whole sequence where they are gathered, of two blocks in the ring.
+# Both curves rise with the square of the length, because both ways make a matrix of scores. With all keys it is four times as large. A kernel like FlashAttention works in small tiles and never makes the matrix. Then keys and values remain: of the whole sequence if they are gathered, and of two blocks in the ring.
 #
 # ## Why it stays inside a node
 #
-# Tensor parallelism talks in the middle of every layer, and the next operator waits for the sum. In a transformer these are two sums forward and two backward per layer: attention, MLP. Take B = 4,096 tokens, D = 8,192 and bfloat16: a sum has 67 MB. One layer takes about 72·B·D² operations forward and backward, and we take a GPU that does 400·10¹² of them per second.
+# Tensor parallelism talks in the middle of every layer, and the next operator waits for the sum. In a transformer each layer has two such sums in forward and two in backward, one for attention and one for the MLP. Take B = 4,096 tokens, D = 8,192 and bfloat16: a sum has 67 MB. One layer takes about 72·B·D² operations forward and backward, and we take a GPU that does 400·10¹² of them per second.
 #
-# The cell simulates such a layer, divided among n GPUs: inside one node of eight (450 GB/s for each GPU), or with one GPU in each node (50 GB/s). Bytes and bandwidths are both divided by 4,096, so that the tensors are small; the times stay.
+# The cell simulates such a layer, divided among n GPUs: inside one node of eight (450 GB/s for each GPU), or with one GPU in each node (50 GB/s). Bytes and bandwidths are both divided by 4,096, so that tensors are small.
 
 # %% id="14-72124c"
 tokens, width, scale = 4096, 8192, 4096
@@ -530,7 +530,7 @@ draw.lines({name: (counts[:len(row)], row) for name, row in times.items()}, "GPU
 #
 # ## In practice: parallelize_module
 #
-# PyTorch has f and g as *styles*. `ColwiseParallel` cuts a linear layer by its outputs, and its backward sums the gradient of x: it holds f. `RowwiseParallel` cuts by inputs, and its forward sums the output: it holds g. The parameters become **DTensors**: a tensor that knows its mesh, and how it lies there: `Shard(0)`, `Replicate()`, or `Partial()` for what still awaits a sum. `CommDebugMode` counts the collectives.
+# PyTorch has f and g as *styles*. `ColwiseParallel` cuts a linear layer by its outputs, and its backward sums the gradient of x: it holds f. `RowwiseParallel` cuts by inputs, and its forward sums the output: it holds g. The parameters become **DTensors**. A DTensor is a tensor that knows its mesh, and how it lies there: `Shard(0)`, `Replicate()`, or `Partial()` for what still awaits a sum. `CommDebugMode` counts the collectives.
 
 # %% id="14-06c851"
 from torch.distributed.device_mesh import init_device_mesh
@@ -562,7 +562,7 @@ assert [nbytes for _, nbytes in calls] == ours and job.results[0][1] == len(ours
 # %% [markdown] id="14-45d9c7"
 # ## Break it: a plain tensor among DTensors
 #
-# A DTensor does not mix with plain tensors. Call the module, which converts what goes in; or say what the plain tensor is: the same on all ranks, so `Replicate()`.
+# A DTensor does not mix with plain tensors. Call the module, which converts its input. Or say what the plain tensor is: this one is the same on all ranks, so `Replicate()`.
 
 # %% id="14-24f905"
 def mixed():
@@ -581,11 +581,11 @@ def converted():
 print("mended:", run(converted, world_size=2).results)
 
 # %% [markdown] id="14-57569a"
-# Two more of PyTorch's own: `loss_parallel` is the cross-entropy over a cut vocabulary, and `context_parallel` divides a sequence for attention. By default it gathers all keys and values once; only after `set_rotate_method("alltoall")` do they go round as in a ring. It needs GPUs.
+# PyTorch also has `loss_parallel`, the cross-entropy over a cut vocabulary, and `context_parallel`, which divides a sequence, on GPUs.
 #
 # ## Roads not taken
 #
-# * **Types for gradients.** [spmd_types](https://github.com/meta-pytorch/spmd_types) gives a tensor a type that says whether its gradient still awaits a sum, and refuses a missing f or a second sum before anything runs.
+# * **Types for gradients.** [spmd_types](https://github.com/meta-pytorch/spmd_types) gives tensors types that say whether a gradient still awaits a sum, and finds a missing f before anything runs.
 # * **Sequence parallelism.** Between the layers each rank keeps some rows: g becomes a reduce_scatter and f an all_gather. The bytes are the same.
 #
 # ## What you can do now
