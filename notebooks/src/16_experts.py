@@ -272,7 +272,7 @@ draw.traffic(even, popular, titles=["even", "expert 0 is popular"],
 # %% [markdown] id="16-4fd3b2"
 # A step dispatches, computes and combines. The next cell plays both loads one after the other, and the picture shows who computes how long.
 #
-# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, 64·63 = 4,032 rows a GPU of 14,336 bytes, and 220 ns of computing for a row. The picture has only eight ranks, each with `c` = 72 times as many rows as `sizes` says: 72·8·7 are 4,032, too. Bytes and bandwidth are both divided by 512, so that the tensors are small; the times stay.
+# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, 64·63 rows a GPU of 14,336 bytes, and 220 ns of computing for a row. The picture has only eight ranks, each with `c` = 72 times as many rows as `sizes` says: 72·8·7 is as much as 64·63. Bytes and bandwidth are both divided by 512, so that the tensors are small; the times stay.
 
 # %% id="16-3c8f0f"
 WIDTH, PER_ROW, LINK = 7, 2.2e-7, Network(latency=5e-6, bandwidth=50e9 / 512)
