@@ -296,7 +296,7 @@ draw.timeline(both, caption="Two steps with equally many rows: even, and with a 
 # %% [markdown] id="16-569af2"
 # How long does a step take? An exchange ends when its fullest rank is done. Let that rank have R rows, each of w bytes, and let a row take t seconds to compute. An exchange in which the fullest rank has S bytes takes (n − 1)·α + (n − 1)/n·S·β. There are three: one of 8·n bytes for the counts, and two of R·w bytes. In seconds, the step takes
 #
-# 3(n − 1)·α + (n − 1)/n · (2·R·w + 8·n)·β + R·t.
+# $$3(n-1)\alpha+\frac{n-1}{n}(2Rw+8n)\beta+Rt$$
 #
 # R is skew times the fair share, so the time grows with the *largest* load, and the mean does not appear. The cell compares the formula with 64 simulated ranks.
 
@@ -377,9 +377,9 @@ draw.lines({name: (factors, row) for name, row in lost.items()}, "capacity facto
 #
 # The *balancing loss* is added to the training loss with a small factor:
 #
-# L = E · Σ_e f_e·P_e,
+# $$L = E\sum_e f_eP_e$$
 #
-# where f_e is the share of all choices that fell on expert e, and P_e is the mean probability of e. It is 1 where all is even, and larger where probability meets crowds. f counts choices and has no gradient; P has one, and it pushes probability away from full experts.
+# Here $f_e$ is the share of all choices that fell on expert e, and $P_e$ is the mean probability of e. It is 1 where all is even, and larger where probability meets crowds. f counts choices and has no gradient; P has one, and it pushes probability away from full experts.
 #
 # Whose tokens are meant? Two ranks have different kinds of text. The router sends one kind to experts 0 and 1, the other to 2 and 3. The experts have specialised, as they should, and all have equally much to do. The cell computes the loss of each rank's own tokens, and that of all.
 
