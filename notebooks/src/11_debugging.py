@@ -12,7 +12,7 @@
 # | **Do** | start three broken jobs under torchrun, plain and watched; follow an incident on two machines from start to end; watch two jobs go wrong in silence; judge tests by what they catch; find the rank for which the others wait |
 # | **Learn** | who can say what about a hang; why a victim is blamed; how replicas part; where a NaN begins; what a test has to look at |
 # | **Need** | lessons [05](05_gradient_averaging.ipynb) (bit-equal replicas), [06](06_ddp.ipynb) (DDP, torchrun) and [07](07_gpus.ipynb) (the logs of a job that failed) |
-# | **Time** | about 60 minutes with the required exercise, 100 with the two optional ones as well |
+# | **Time** | about 60 minutes with the required exercise, 95 with the two optional ones as well |
 #
 # ## The problem, small enough for hand calculation
 #

@@ -12,7 +12,7 @@
 # | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job twice under torchrun and get the same losses; load on two ranks what four have saved; let ranks go on when another dies; find out how often to save |
 # | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; three rules for a save in the background; the formula of Young and Daly; how to keep the global batch in another world |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP, samplers, torchrun) and [10](10_mini_ddp.ipynb) (buckets) |
-# | **Time** | about 75 minutes with the required exercise, 130 with the optional ones as well |
+# | **Time** | about 75 minutes with the required exercise, 125 with the optional ones as well |
 #
 # ## Failures are a rate
 #

@@ -12,7 +12,7 @@
 # | **Do** | count the bytes that a step keeps alive; cut an all-reduce in two; build the three stages of ZeRO and compare each with its formula; gather a weight, use it, free it; prefetch; then use `fully_shard`, and misuse it; clip a gradient that no rank has whole |
 # | **Learn** | what a parameter costs; why dividing it costs no more bytes, until the last stage; what `meta`, checkpointing and `reshard_after_forward` buy; which tensors hold your memory |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP), [07](07_gpus.ipynb) (streams), [08](08_groups.ipynb) (meshes) and [10](10_mini_ddp.ipynb) (a gradient through a collective) |
-# | **Time** | about 120 minutes with the required exercise, 225 with the optional ones as well |
+# | **Time** | about 120 minutes with the required exercise, 200 with the optional ones as well |
 #
 # ## Where memory goes
 #

@@ -12,7 +12,7 @@
 # | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step all six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
 # | **Learn** | what autograd needs where a model is cut; why stages idle, and how much; what a schedule holds in memory; what interleaving and zero bubble buy |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (send and receive), [07](07_gpus.ipynb) (batches on NCCL) and [08](08_groups.ipynb) (meshes) |
-# | **Time** | about 70 minutes with the required exercise, 125 with the optional ones as well |
+# | **Time** | about 70 minutes with the required exercise, 120 with the optional ones as well |
 #
 # ## Two stages by hand
 #

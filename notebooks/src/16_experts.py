@@ -12,7 +12,7 @@
 # | **Do** | route tokens by hand; write a layer of experts over ranks, forward and backward; find a gradient that is n times too large; draw, simulate and predict what a popular expert costs; place experts; balance them by a loss |
 # | **Learn** | router, dispatch, compute, combine; what an exchange needs whose sizes nobody knows; whose gradient an expert's is; what capacity drops; why a balancing loss is that of all tokens |
 # | **Need** | lessons [08](08_groups.ipynb) (all_to_all and meshes) and [14](14_tensor_parallel.ipynb) (a gradient through a collective) |
-# | **Time** | about 65 minutes with the required exercise, 105 with the optional ones as well |
+# | **Time** | about 65 minutes with the required exercise, 100 with the optional ones as well |
 #
 # ## Two experts by hand
 #
