@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -80,10 +79,6 @@ class Network:
     ) -> Network:
         """``nodes`` machines: inside one, ranks talk over ``intra``; between two, all ranks of a
         machine share one ``inter`` link out and one in. Ranks are numbered node by node.
-
-        Messages queue at that link. A collective between nodes is charged the part of it that
-        belongs to its group's own ranks, as where each GPU has a link of its own: a group with one
-        rank on each node of eight gets an eighth, whether or not seven others talk beside it.
 
         >>> Network.cluster(4, 8, intra=Network.nvlink4(), inter=Network.infiniband_ndr())
         """
@@ -188,14 +183,8 @@ class Fabric:
         return jitter and jitter * self._announced() * self.network.seconds(nbytes)
 
     def cost_between(self, ranks: Sequence[int]) -> tuple[float, float]:
-        """α and β that a collective over ``ranks`` is charged: those of its slowest link. Of a link
-        between nodes it has the part that belongs to its ranks, on the node with the fewest.
-        """
-        net, per_node = self.network, self._per_node
-        on_node = Counter(r // per_node for r in ranks)
-        if net.inter is None or len(on_node) == 1:
-            return net.latency, 1 / net.bandwidth
-        lives = len(self._out)
-        part = min(n / min(per_node, lives - node * per_node) for node, n in on_node.items())
-        beta = 1 / (part * net.inter.bandwidth)
-        return max(net.latency, net.inter.latency), max(1 / net.bandwidth, beta)
+        """α and β that a collective over ``ranks`` is charged: those of its slowest link."""
+        net = self.network
+        nodes = {r // self._per_node for r in ranks}
+        used = [net] if net.inter is None or len(nodes) == 1 else [net, net.inter]
+        return max(n.latency for n in used), max(1 / n.bandwidth for n in used)

@@ -298,20 +298,6 @@ def test_an_impossible_network_is_refused(words):
         Network(**words)
 
 
-def test_a_group_between_nodes_has_the_links_of_its_own_ranks():
-    """Rows of a mesh talk side by side: each has the part of the nodes' links that is its own."""
-
-    def gather(members):
-        group = [dist.new_group(ranks) for ranks in members][dist.get_rank() % len(members)]
-        dist.all_reduce(torch.zeros(1_000_000), group=group)
-
-    network = Network.cluster(2, 4, Network(0, 100e9), Network(0, 8e9))
-    whole = simulate(gather, [list(range(8))], world_size=8, network=network)
-    rows = simulate(gather, [[r, r + 4] for r in range(4)], world_size=8, network=network)
-    assert whole.seconds == exactly(2 * 7 / 8 * 4e6 / 8e9)
-    assert rows.seconds == exactly(4e6 / 2e9)
-
-
 def test_a_world_larger_than_its_cluster_is_refused():
     with pytest.raises(CourseError, match="does not fit on 2 nodes"):
         simulate(dist.barrier, world_size=9, network=Network.cluster(2, 4))
