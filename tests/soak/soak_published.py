@@ -151,7 +151,8 @@ def in_three_dimensions(size: str, batch: int, dp: int, pp: int, turns: int) -> 
 
 
 def network(gpus: int) -> Network:
-    return Network.cluster(gpus // 8, 8, Network(5e-6, 370e9), Network(10e-6, 8 * 45e9))
+    """Each group between nodes has one GPU on a node, and that GPU's link of 45 GB/s."""
+    return Network.cluster(gpus // 8, 8, Network(5e-6, 370e9), Network(10e-6, 45e9))
 
 
 def play(name: str, fn, *args, gpus: int, ranks, gpu: GPU = H100):
