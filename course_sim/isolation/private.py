@@ -110,9 +110,10 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        originals = [
-            (owner, name, vars(owner).get(name, _INHERITED)) for owner, name, _ in self._places
-        ]
+        # A place that is replaced twice has one original.
+        originals = {
+            (owner, name): vars(owner).get(name, _INHERITED) for owner, name, _ in self._places
+        }
         try:
             for owner, name, replace in self._places:
                 setattr(owner, name, replace(getattr(owner, name, None)))
@@ -120,11 +121,11 @@ class Privacy:
             with self.modules.in_place():
                 yield
         finally:
-            for owner, name, original in originals:
-                if original is not _INHERITED:
-                    setattr(owner, name, original)
-                elif name in vars(owner):  # what was replaced twice goes once
+            for (owner, name), original in originals.items():
+                if original is _INHERITED:
                     delattr(owner, name)
+                else:
+                    setattr(owner, name, original)
             torch.set_num_threads(threads)
             self._generator.set_state(state)
             compat.swap_environ(self._caller.environ)
