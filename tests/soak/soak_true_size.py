@@ -8,6 +8,7 @@ with 2.4 TB/s, 400 Gb/s for each GPU between nodes. Their memory is what the all
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -115,16 +116,22 @@ def train(layers: int) -> float:
         layer.forward = forward
         fully_shard(layer, mp_policy=policy)
     fully_shard(model, mp_policy=policy)
+    return time_second_step(model, BATCH)
+
+
+def time_second_step(model: nn.Module, batch: int, loss_context=nullcontext) -> float:
+    """Seconds of the second of two steps of a model that lies on the meta device."""
     model.to_empty(device=device())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=True)
-    tokens = torch.zeros(BATCH, LENGTH, dtype=torch.long)
+    tokens = torch.zeros(batch, LENGTH, dtype=torch.long)
     turns = torch.zeros(1, LENGTH, 1, 64, dtype=torch.complex64)
     synchronize = torch.get_device_module(device()).synchronize
     for _ in range(2):
         synchronize()
         start = time.perf_counter()
-        loss = F.cross_entropy(model(tokens, turns).flatten(0, 1).float(), tokens.flatten())
-        loss.backward()
+        with loss_context():
+            loss = F.cross_entropy(model(tokens, turns).flatten(0, 1).float(), tokens.flatten())
+            loss.backward()
         del loss
         optimizer.step()
         optimizer.zero_grad()
