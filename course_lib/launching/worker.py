@@ -38,7 +38,7 @@ from course_lib.user_code import name_cells
 
 # What the fork server may import for all ranks: not the compiler, which starts processes of its own
 # when it is imported.
-_SHARED = re.compile(r"(torch|torchvision|course_lib)\.(?!_inductor|_C)")
+_SHARED = re.compile(r"(torch(vision)?|course_(lib|sim|check|tools|exercises))\.(?!_inductor|_C)")
 GROUP_TIMEOUT = timedelta(days=7)  # never: the notebook keeps the time
 LARGEST_RESULT = 1 << 28  # bytes
 _hosted: list[dist.TCPStore] = []  # the store of a rank whose function forms the group itself

@@ -3,7 +3,9 @@ what becomes of a play on a machine that is busy, or cannot simulate."""
 
 from __future__ import annotations
 
+import importlib
 import pickle
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from course_check.harness.kept import Kept, Unpacked
 from course_check.harness.seen import Seen
 from course_check.play import HERE
 from course_exercises.catalogue import find
+from course_lib import run
 
 # ---- packed and unpacked -------------------------------------------------------------------------
 
@@ -108,6 +111,17 @@ def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks:
         assert seen.returned == (list(sent.stride()), sent.storage_offset(), whole.tolist())
         whole[0] = 100 + rank
         assert_alike(seen.args[0], sent)
+
+
+def test_what_one_check_has_imported_the_next_finds_imported() -> None:
+    """Each is a process of its own, forked from one that imports what earlier ones had to."""
+
+    def look() -> tuple[bool, str]:
+        known = "course_sim.engine" in sys.modules
+        return known, importlib.import_module("course_sim.engine").__name__
+
+    first, second = (run(look, world_size=1, init=False).results[0][0] for _ in range(2))
+    assert second, first
 
 
 @pytest.mark.slow
