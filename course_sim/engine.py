@@ -52,6 +52,7 @@ from course_sim.true_size.hardware import GPU
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
+OTHERS = 8  # ranks that are not played fit in the place of one: measured at 17 kB each, of 16,384
 _one_at_a_time = threading.Lock()
 
 
@@ -76,8 +77,12 @@ class Program:
         n, limit = self.world_size, self.limit
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
+        self.play = choose_played(self.gpu, self.play, self.backend, n)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if n > (most := min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)):
+        most = min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)
+        if self.play is not None and len(self.play) <= most:
+            most *= OTHERS
+        if n > most:
             raise CourseError(
                 f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
             )
@@ -91,7 +96,6 @@ class Program:
             raise CourseError(f"backend={self.backend!r}: choose 'gloo' or 'nccl'")
         if self.cuda and self.backend != "nccl":
             raise CourseError("cuda=True: GPUs are modelled with backend='nccl' only")
-        self.play = choose_played(self.gpu, self.play, self.backend, n)
         try:
             Fabric(self.network, n, self.seed)
         except ValueError as error:

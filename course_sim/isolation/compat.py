@@ -106,8 +106,10 @@ def enter_world(group: Any = None, ranks: dict[int, int] | None = None) -> None:
         add_group(group, ranks or {})
 
 
-# what init_process_group makes a group with, and what it leaves behind in the process
+# what init_process_group makes a group with, what torch makes any group known with, and what
+# init_process_group leaves behind in the process
 MAKE_GROUP = (c10d, "_new_process_group_helper")
+REGISTER_GROUP = (c10d, "_register_pg_in_world")
 LEFT_BY_INIT: list[tuple[Any, str]] = [
     (c10d, "_backend"),
     (c10d, "_default_pg_init_method"),
@@ -121,12 +123,16 @@ def add_group(group: Any, ranks: dict[int, int]) -> None:
     world.pg_map[group] = (group.backend, group.get_group_store())
     world.pg_names[group] = name
     world.pg_group_ranks[group] = ranks
-    config = {device.type: group.backend for device in group._device_types}
-    world.pg_backend_config[group] = ",".join(f"{kind}:{name}" for kind, name in config.items())
+    world.pg_backend_config[group] = backends_of(group)
     world.pg_to_tag[group] = f"ptd:{name}"
     world.tags_to_pg.setdefault("", []).append(group)
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)
     c10d._register_process_group(name, group)
+
+
+def backends_of(group: Any) -> str:
+    """What ``dist.get_backend_config`` says of a simulated group, as "cpu:nccl"."""
+    return ",".join(f"{device.type}:{group.backend}" for device in group._device_types)
 
 
 def leave_world() -> None:

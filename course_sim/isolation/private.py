@@ -220,6 +220,14 @@ def _form_group(
     return group, found
 
 
+_register_group: Any = getattr(*compat.REGISTER_GROUP, None)
+
+
+def _register(rank: Rank, group: Any, **how: Any) -> None:
+    """torch would write down that a group of NCCL takes no tensors of the CPU, where ours lie."""
+    _register_group(group, **how | {"backend_config": compat.backends_of(group)})
+
+
 _NO_PROCESS = _refuse(
     "cannot start or end processes: use run(), where ranks are processes, or do without, as with "
     "num_proc=None"
@@ -268,6 +276,7 @@ _IN_RANKS: Rows = [
     (compat.c10d, "init_process_group", _init),
     (*rendezvous.CREATE_STORE, _make_store),
     (*compat.MAKE_GROUP, _form_group),
+    (*compat.REGISTER_GROUP, _register),
     (compat.c10d, "_maybe_attach_flight_recorder", lambda *_, **__: None),  # wants a C++ backend
 ]
 
