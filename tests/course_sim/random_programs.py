@@ -24,10 +24,23 @@ MOVED = (
 )
 ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
 COLLECTIVES = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
-    "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
-    "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
-)  # fmt: skip
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_single",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "scatter_object_list",
+)
 
 # Dense tensors: gloo moves the memory of some as it lies, and elements of others by their index.
 AS_IT_LIES = ("all_reduce", "broadcast", "reduce", "scatter")
@@ -56,7 +69,7 @@ def _step(rng: random.Random, n: int, groups: list[list[int]]) -> dict:
         pairs = [rng.sample(ranks, 2) for _ in range(rng.randint(1, 5))]
         messages = [(a, b, rng.randrange(3), rng.choice([1, 2, 5])) for a, b in pairs]
         how = rng.choice(["ordered", "posted", "batch", "any"])
-        return step | {"op": how, "messages": messages, "dtype": rng.choice(MOVED)}  # fmt: skip
+        return step | {"op": how, "messages": messages, "dtype": rng.choice(MOVED)}
     op = rng.choice(COLLECTIVES)
     reduces = op in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single")
     dtype = rng.choice(ADDED if reduces else MOVED)
@@ -65,9 +78,14 @@ def _step(rng: random.Random, n: int, groups: list[list[int]]) -> dict:
         ops += ["AVG"] if len(ranks) in (2, 4) else []
     else:
         ops += ["BAND", "BOR", "BXOR"]
-    return step | {"op": op, "dtype": dtype, "root": rng.choice(ranks), "async": rng.random() < 0.4,
-                   "reduce_op": rng.choice(ops),
-                   "transposed": rng.choice([[], ranks, ranks[:1]])}  # fmt: skip
+    return step | {
+        "op": op,
+        "dtype": dtype,
+        "root": rng.choice(ranks),
+        "async": rng.random() < 0.4,
+        "reduce_op": rng.choice(ops),
+        "transposed": rng.choice([[], ranks, ranks[:1]]),
+    }
 
 
 def execute(program: dict, before_step: Callable[[], object] = lambda: None) -> list:

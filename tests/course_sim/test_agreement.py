@@ -32,10 +32,23 @@ def test_random_programs_give_the_same_values(n):
 
 def _facts(trace, rank):
     return [
-        (e.op, e.peer, e.nbytes, e.dtype, e.shape, e.tag, e.reduce_op, e.async_op, e.waited,
-         e.bytes_in, e.bytes_out, e.contiguous, e.line)
+        (
+            e.op,
+            e.peer,
+            e.nbytes,
+            e.dtype,
+            e.shape,
+            e.tag,
+            e.reduce_op,
+            e.async_op,
+            e.waited,
+            e.bytes_in,
+            e.bytes_out,
+            e.contiguous,
+            e.line,
+        )
         for e in trace.of(rank)
-    ]  # fmt: skip
+    ]
 
 
 def every_kind_of_call():
@@ -99,15 +112,22 @@ def every_other_call():
     dist.all_reduce_coalesced([x, xs[2]])
     dist.all_gather_coalesced([[torch.zeros(4), torch.zeros(4)] for _ in range(n)], [x, xs[1]])
     for call in (
-        lambda: world.broadcast(x, 1), lambda: world.allreduce(x),
-        lambda: world.allreduce([x], dist.ReduceOp.MAX), lambda: world.reduce(x + 0, 0),
-        lambda: world.allgather([xs], [x]), lambda: world.allgather(xs, x),
+        lambda: world.broadcast(x, 1),
+        lambda: world.allreduce(x),
+        lambda: world.allreduce([x], dist.ReduceOp.MAX),
+        lambda: world.reduce(x + 0, 0),
+        lambda: world.allgather([xs], [x]),
+        lambda: world.allgather(xs, x),
         lambda: world.gather(xs if root else [], x, 0),
-        lambda: world.scatter(x, xs if root else [], 0), lambda: world.reduce_scatter(x, xs),
-        lambda: world.alltoall(xs, [x] * n), lambda: world.all_gather_single(x_n, x),
-        lambda: world.all_to_all_single(torch.zeros(4 * n), x_n, [], []), world.barrier,
-        lambda: world.allreduce_coalesced([x]), lambda: world._reduce_scatter_base(x, x_n),
-    ):  # fmt: skip
+        lambda: world.scatter(x, xs if root else [], 0),
+        lambda: world.reduce_scatter(x, xs),
+        lambda: world.alltoall(xs, [x] * n),
+        lambda: world.all_gather_single(x_n, x),
+        lambda: world.all_to_all_single(torch.zeros(4 * n), x_n, [], []),
+        world.barrier,
+        lambda: world.allreduce_coalesced([x]),
+        lambda: world._reduce_scatter_base(x, x_n),
+    ):
         call().wait()
     out = [
         functional.broadcast(x, 1, world),
@@ -207,7 +227,7 @@ def refused():
         "reduce_scatter_single, 2-d": lambda: dist.reduce_scatter_single(
             torch.ones(1, 4), torch.ones(n, 4)
         ),
-    }  # fmt: skip
+    }
     out = []
     for name, call in calls.items():
         try:
@@ -263,16 +283,22 @@ def refused_kinds(kind):
     """What each call says of such a tensor."""
     rank, n, x = dist.get_rank(), dist.get_world_size(), unusual(kind)
     calls = [
-        lambda: dist.broadcast(x, 0), lambda: dist.reduce(x, 0), lambda: dist.isend(x, 1 - rank),
-        lambda: dist.irecv(x, 1 - rank), lambda: dist.all_gather([x] * n, x),
+        lambda: dist.broadcast(x, 0),
+        lambda: dist.reduce(x, 0),
+        lambda: dist.isend(x, 1 - rank),
+        lambda: dist.irecv(x, 1 - rank),
+        lambda: dist.all_gather([x] * n, x),
         lambda: dist.gather(x, None if rank else [x] * n),
         lambda: dist.all_to_all([x] * n, [x] * n),
         lambda: dist.scatter(x, None if rank else [x] * n),
         lambda: dist.reduce_scatter(x, [x] * n),
-    ]  # fmt: skip
+    ]
     if kind != "compressed sparse":  # there torch's own is_contiguous raises
-        calls += [lambda: dist.all_gather_single(x, x), lambda: dist.reduce_scatter_single(x, x),
-                  lambda: dist.all_to_all_single(x, x)]  # fmt: skip
+        calls += [
+            lambda: dist.all_gather_single(x, x),
+            lambda: dist.reduce_scatter_single(x, x),
+            lambda: dist.all_to_all_single(x, x),
+        ]
     if kind != "sparse":
         calls.append(lambda: dist.all_reduce(x))
     out = []
@@ -368,9 +394,13 @@ def test_a_late_recv_takes_as_long_as_one_in_time():
     in time the shortest of several counts; of the late ones nothing but a lower bound is asked.
     """
     nbytes, network = 64_000_000, Network(latency=5e-6, bandwidth=1e9)
-    real, model = ([play(from_recv_to_end, nbytes, late, rounds, world_size=2).results[1]
-                    for late, rounds in ((0, 5), (1, 1))]
-                   for play in (run, partial(simulate, network=network)))  # fmt: skip
+    real, model = (
+        [
+            play(from_recv_to_end, nbytes, late, rounds, world_size=2).results[1]
+            for late, rounds in ((0, 5), (1, 1))
+        ]
+        for play in (run, partial(simulate, network=network))
+    )
     assert model == pytest.approx([network.seconds(nbytes)] * 2, rel=1e-9)
     assert real[1] > 0.3 * real[0]
 

@@ -48,10 +48,14 @@ JITTERED = {"network": Network(jitter=0.5), "seed": 3}
 
 @pytest.mark.parametrize(
     ("program", "args", "n", "words"),
-    [(network.star, (), 8, JITTERED), (network.ring, (5,), 6, {"buffered": True, "seed": 3}),
-     (network.hierarchical, (2,), 8, {"network": Network.cluster(4, 2)}),
-     (agreement.every_kind_of_call, (), 3, JITTERED), (messages.rows_and_columns, (), 4, {})],
-)  # fmt: skip
+    [
+        (network.star, (), 8, JITTERED),
+        (network.ring, (5,), 6, {"buffered": True, "seed": 3}),
+        (network.hierarchical, (2,), 8, {"network": Network.cluster(4, 2)}),
+        (agreement.every_kind_of_call, (), 3, JITTERED),
+        (messages.rows_and_columns, (), 4, {}),
+    ],
+)
 def test_it_gives_the_same_run(monkeypatch, ran_ahead, program, args, n, words):
     check_same(monkeypatch, program, *args, world_size=n, **words)
     assert ran_ahead and all(ran_ahead)

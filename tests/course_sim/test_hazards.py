@@ -66,8 +66,11 @@ def sent_on_too_soon():
     """Round a ring, with all messages under way at once."""
     rank, n = dist.get_rank(), dist.get_world_size()
     slots, left = [torch.full((1,), float(rank)) for _ in range(n)], (rank - 1) % n
-    works = [work for k in range(n - 1) for work in (
-        dist.isend(slots[k], (rank + 1) % n), dist.irecv(slots[k + 1], left))]  # fmt: skip
+    works = [
+        work
+        for k in range(n - 1)
+        for work in (dist.isend(slots[k], (rank + 1) % n), dist.irecv(slots[k + 1], left))
+    ]
     for work in works:
         work.wait()
 
@@ -146,9 +149,15 @@ def two_messages_into_one_inbox():
 
 
 @pytest.mark.parametrize(
-    "program", [written_around_torch, inbox_written, outgoing_is_inbox, sum_changed_on_its_way,
-                two_messages_into_one_inbox]
-)  # fmt: skip
+    "program",
+    [
+        written_around_torch,
+        inbox_written,
+        outgoing_is_inbox,
+        sum_changed_on_its_way,
+        two_messages_into_one_inbox,
+    ],
+)
 def test_writing_before_wait_is_found(program):
     with pytest.raises(Hazard) as caught:
         simulate(program, world_size=2)
@@ -253,8 +262,9 @@ def test_a_list_of_outputs_that_share_memory_is_refused(op, backend):
         (every_other_that_overlap, "tensors that share memory"),
     ):
         with pytest.raises(Mismatch, match=f"rank 0 lets {op} fill {what}") as caught:
-            simulate(lambda op, make: filled_list(op, make()), op, make, world_size=3,
-                     backend=backend)  # fmt: skip
+            simulate(
+                lambda op, make: filled_list(op, make()), op, make, world_size=3, backend=backend
+            )
         assert caught.value.what == "outputs" and "filled_list" in caught.value.lines[0].function
         assert ("for _ in range(n)]" in str(caught.value)) == (make is one_tensor)
     if op == "all_reduce_coalesced":  # which reads what it fills
@@ -262,8 +272,9 @@ def test_a_list_of_outputs_that_share_memory_is_refused(op, backend):
             simulate(lambda: filled_list(op, one_for_two_of_three()), world_size=3, backend=backend)
     for make in (rows_of_one, columns_of_one):
         if make is rows_of_one or op != "all_to_all":  # gloo's all_to_all wants dense ones
-            simulate(lambda op, make: filled_list(op, make()), op, make, world_size=3,
-                     backend=backend)  # fmt: skip
+            simulate(
+                lambda op, make: filled_list(op, make()), op, make, world_size=3, backend=backend
+            )
 
 
 def both_send():
@@ -323,9 +334,14 @@ def nan_on_its_way():
 
 @pytest.mark.parametrize(
     ("program", "n"),
-    [(fresh_randomness, 2), (two_inboxes_in_one_tensor, 3), (futures_instead_of_wait, 2),
-     (empty_messages, 2), (nan_on_its_way, 2)],
-)  # fmt: skip
+    [
+        (fresh_randomness, 2),
+        (two_inboxes_in_one_tensor, 3),
+        (futures_instead_of_wait, 2),
+        (empty_messages, 2),
+        (nan_on_its_way, 2),
+    ],
+)
 def test_right_programs_are_not_accused(program, n):
     simulate(program, world_size=n)
 
@@ -397,8 +413,9 @@ GIVEN = [[1, 2, 3], [4, 0, 1], [2, 2, 5]]
 EXPECTED = [list(column) for column in zip(*GIVEN, strict=True)]
 
 
-@pytest.mark.parametrize(("program", "backend"), [
-    (in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "backend"), [(in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")]
+)
 def test_each_pair_may_have_a_size_of_its_own(program, backend):
     run = simulate(program, GIVEN, EXPECTED, world_size=3, backend=backend)
     assert run.results[0] == [0.0] + [1.0] * 4 + [2.0] * 2
@@ -407,8 +424,9 @@ def test_each_pair_may_have_a_size_of_its_own(program, backend):
 
 
 @pytest.mark.parametrize("pair", [(0, 1), (1, 2), (2, 0), (2, 2)])
-@pytest.mark.parametrize(("program", "backend"), [
-    (in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "backend"), [(in_blocks, "gloo"), (in_blocks, "nccl"), (in_lists, "nccl")]
+)
 def test_each_pair_that_does_not_fit_is_told(program, backend, pair):
     """Also one in which the first to call has no part."""
     giver, taker = pair
@@ -424,10 +442,12 @@ def test_each_pair_that_does_not_fit_is_told(program, backend, pair):
 
 @pytest.mark.parametrize(
     ("program", "given", "expected", "backend", "told"),
-    [(scattered_sums, [[1, 2]] * 2, [[1], [3]], "gloo", "to rank 1, which expects 3"),
-     (scattered_sums, [[1, 2]] * 2, [[2], [2]], "gloo", "rank 0 sends 1 element to itself and"),
-     (gathered, [[1], [3]], [[1, 2]] * 2, "nccl", "sends 3 elements to")],
-)  # fmt: skip
+    [
+        (scattered_sums, [[1, 2]] * 2, [[1], [3]], "gloo", "to rank 1, which expects 3"),
+        (scattered_sums, [[1, 2]] * 2, [[2], [2]], "gloo", "rank 0 sends 1 element to itself and"),
+        (gathered, [[1], [3]], [[1, 2]] * 2, "nccl", "sends 3 elements to"),
+    ],
+)
 def test_lists_of_blocks_that_do_not_fit_are_told(program, given, expected, backend, told):
     with pytest.raises(Mismatch, match=told):
         simulate(program, given, expected, world_size=2, backend=backend)

@@ -110,7 +110,7 @@ def own_group(tmp_path):
 @pytest.mark.parametrize(
     ("program", "n", "error"),
     [("nothing", 3, None), ("raises_on_one", 4, RankFailed), ("loop", 2, Hang)],
-)  # fmt: skip
+)
 def test_the_default_process_group_is_as_it_was_whatever_happens(own_group, program, n, error):
     with pytest.raises(error) if error else contextlib.nullcontext():
         simulate(globals()[program], world_size=n, limit=0.5)
@@ -169,8 +169,11 @@ def uses_the_group_of_another():
 @pytest.mark.parametrize("use", [sums_in_what_was_kept, waits_for_what_was_kept])
 def test_what_outlived_its_simulation_is_refused(use):
     simulate(keeps, world_size=2)
-    with pytest.raises(RankFailed, match="ranks 0 and 1 raised CourseError: this process group "
-                       "or Work belongs to a simulation that is over"):  # fmt: skip
+    with pytest.raises(
+        RankFailed,
+        match="ranks 0 and 1 raised CourseError: this process group "
+        "or Work belongs to a simulation that is over",
+    ):
         simulate(use, world_size=2)
 
     import library
@@ -271,11 +274,16 @@ def test_a_peer_that_does_not_exist_is_named(program):
 
 @pytest.mark.parametrize(
     ("words", "text"),
-    [({"world_size": 0}, "world_size=0"), ({"world_size": True}, "world_size=True"),
-     ({"world_size": 10**7}, "this machine can hold"), ({"world_size": 2.0}, "world_size=2.0"),
-     ({"limit": 0}, "limit=0"), ({"network": "fast"}, "network='fast'"),
-     ({"seed": 1.5}, "seed=1.5")],
-)  # fmt: skip
+    [
+        ({"world_size": 0}, "world_size=0"),
+        ({"world_size": True}, "world_size=True"),
+        ({"world_size": 10**7}, "this machine can hold"),
+        ({"world_size": 2.0}, "world_size=2.0"),
+        ({"limit": 0}, "limit=0"),
+        ({"network": "fast"}, "network='fast'"),
+        ({"seed": 1.5}, "seed=1.5"),
+    ],
+)
 def test_bad_arguments_get_one_line(words, text):
     with pytest.raises(CourseError, match=text) as caught:
         simulate(nothing, **({"world_size": 2} | words))

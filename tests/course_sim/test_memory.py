@@ -68,8 +68,10 @@ def other_calls():
         works = []
         if dist.get_backend() == "gloo":  # NCCL wants a batch
             works = [dist.isend(flat, (rank + 1) % n), dist.irecv(torch.empty(64), (rank - 1) % n)]
-        pair = [dist.P2POp(dist.isend, flat, (rank + 1) % n),
-                dist.P2POp(dist.irecv, torch.empty(64), (rank - 1) % n)]  # fmt: skip
+        pair = [
+            dist.P2POp(dist.isend, flat, (rank + 1) % n),
+            dist.P2POp(dist.irecv, torch.empty(64), (rank - 1) % n),
+        ]
         for work in [*works, *dist.batch_isend_irecv(pair)]:
             work.wait()
         things = [None] * n
@@ -153,8 +155,11 @@ def test_no_operator_of_ours_is_seen(n, backend):
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 def test_no_function_of_ours_is_seen(backend):
-    of_torch = {seen for seen, _ in run(listened, FunctionListener, world_size=2).results[:1]
-                for seen in seen}  # fmt: skip
+    of_torch = {
+        seen
+        for seen, _ in run(listened, FunctionListener, world_size=2).results[:1]
+        for seen in seen
+    }
     results = simulate(listened, FunctionListener, world_size=2, backend=backend).results
     assert {name for seen, _ in results for name in seen} <= of_torch
     assert results[0][1] == simulate(listened, Listener, world_size=2).results[0][1]

@@ -180,10 +180,12 @@ def test_another_seed_gives_other_times_and_nothing_else():
 @pytest.mark.slow
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     """Where strings have other hashes and memory other addresses."""
-    code = ("import hashlib, pickle; from course_sim import Network, simulate; "
-            "import test_messages; net = Network(jitter=0.5); "
-            "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
-            "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip
+    code = (
+        "import hashlib, pickle; from course_sim import Network, simulate; "
+        "import test_messages; net = Network(jitter=0.5); "
+        "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
+        "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())"
+    )
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
     done = subprocess.run(
@@ -225,8 +227,11 @@ def rows_and_columns():
 
 def test_groups_keep_to_themselves():
     assert simulate(rows_and_columns, world_size=4).results == [
-        [3, 5, 2, 0, [0, 1]], [3, 10, 2, 1, [0, 1]], [12, 5, 8, 0, [2, 3]], [12, 10, 8, 1, [2, 3]]
-    ]  # fmt: skip
+        [3, 5, 2, 0, [0, 1]],
+        [3, 10, 2, 1, [0, 1]],
+        [12, 5, 8, 0, [2, 3]],
+        [12, 10, 8, 1, [2, 3]],
+    ]
 
 
 def group_in_passing():

@@ -188,8 +188,10 @@ def to_everyone(turned):
 @pytest.mark.parametrize("seed", [0, 7])
 def test_a_ranks_messages_leave_in_the_order_of_its_sends(seed):
     """Whichever recv was posted first: that is the order in which all links are always in use."""
-    turned, same = (simulate(to_everyone, way, world_size=8, network=NET, seed=seed).seconds
-                    for way in (True, False))  # fmt: skip
+    turned, same = (
+        simulate(to_everyone, way, world_size=8, network=NET, seed=seed).seconds
+        for way in (True, False)
+    )
     assert turned == exactly(A + 7 * S * B)
     assert same == exactly(A + 13 * S * B)  # seven at rank 0, and six behind them
 
@@ -261,9 +263,13 @@ def test_collectives_are_charged_by_the_textbook(op, nbytes):
 
 @pytest.mark.parametrize(
     ("op", "right"),
-    [("all_reduce", 14 * (A + 4096 / 8 * B)), ("broadcast", 3 * (A + 4096 * B)),
-     ("all_gather_single", 7 * (A + 4096 / 8 * B)), ("barrier", 3 * A)],
-)  # fmt: skip
+    [
+        ("all_reduce", 14 * (A + 4096 / 8 * B)),
+        ("broadcast", 3 * (A + 4096 * B)),
+        ("all_gather_single", 7 * (A + 4096 / 8 * B)),
+        ("barrier", 3 * A),
+    ],
+)
 def test_collectives_can_run_as_messages(op, right):
     network = Network(latency=A, bandwidth=1 / B, collectives="messages")
     assert simulate(one_collective, op, 4096, world_size=8, network=network).seconds == exactly(
@@ -290,9 +296,16 @@ def test_the_messages_of_a_collective_reach_everyone(op, n):
 
 
 @pytest.mark.parametrize(
-    "words", [{"latency": -1.0}, {"bandwidth": 0}, {"latency": math.nan}, {"jitter": math.inf},
-              {"collectives": "magic"}, {"bandwidth": "fast"}],
-)  # fmt: skip
+    "words",
+    [
+        {"latency": -1.0},
+        {"bandwidth": 0},
+        {"latency": math.nan},
+        {"jitter": math.inf},
+        {"collectives": "magic"},
+        {"bandwidth": "fast"},
+    ],
+)
 def test_an_impossible_network_is_refused(words):
     with pytest.raises(ValueError, match="Network"):
         Network(**words)

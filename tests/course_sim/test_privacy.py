@@ -65,7 +65,9 @@ def make_memory():
 
 def test_results_come_back_as_the_callers_own_classes():
     assert [(type(m) is Memory, m.rank) for m in simulate(make_memory, world_size=2).results] == [
-        (True, 0), (True, 1)]  # fmt: skip
+        (True, 0),
+        (True, 1),
+    ]
 
 
 def draw():
@@ -195,8 +197,15 @@ def test_threads_that_are_no_ranks_see_the_originals(monkeypatch):
 
 
 def test_nothing_stays_replaced():
-    names = [(time, "sleep"), (time, "time"), (os, "fork"), (random, "random"), (sys, "stdout"),
-             (numpy.random, "rand"), (torch.cuda, "_lazy_init")]  # fmt: skip
+    names = [
+        (time, "sleep"),
+        (time, "time"),
+        (os, "fork"),
+        (random, "random"),
+        (sys, "stdout"),
+        (numpy.random, "rand"),
+        (torch.cuda, "_lazy_init"),
+    ]
     before = [getattr(o, n) for o, n in names], torch.get_num_threads()
     with pytest.raises(RankFailed):
         simulate(fail, world_size=2)

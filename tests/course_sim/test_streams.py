@@ -58,10 +58,17 @@ def timed(look):
     dist.all_reduce(x)
     ends[1].record()
     compute(0.01)
-    {"none": int, "synchronize": synchronize, "item": x.sum().item, "print": lambda: print(x[0]),
-     "if": lambda: bool(x[0] > 0), "list": x[:1].tolist, "event": ends[1].synchronize,
-     "shape": lambda: x.shape,
-     "stream": torch.cpu.current_stream().synchronize}[look]()  # fmt: skip
+    {
+        "none": int,
+        "synchronize": synchronize,
+        "item": x.sum().item,
+        "print": lambda: print(x[0]),
+        "if": lambda: bool(x[0] > 0),
+        "list": x[:1].tolist,
+        "event": ends[1].synchronize,
+        "shape": lambda: x.shape,
+        "stream": torch.cpu.current_stream().synchronize,
+    }[look]()
     host = time.perf_counter() - start
     synchronize()
     return host, ends[0].elapsed_time(ends[1])
@@ -69,9 +76,18 @@ def timed(look):
 
 @pytest.mark.parametrize(
     ("look", "waits"),
-    [("none", None), ("shape", None), ("synchronize", 0.02), ("item", 0.02), ("print", 0.02),
-     ("if", 0.02), ("list", 0.02), ("stream", 0.02), ("event", 0.01)],
-)  # fmt: skip
+    [
+        ("none", None),
+        ("shape", None),
+        ("synchronize", 0.02),
+        ("item", 0.02),
+        ("print", 0.02),
+        ("if", 0.02),
+        ("list", 0.02),
+        ("stream", 0.02),
+        ("event", 0.01),
+    ],
+)
 def test_the_host_waits_where_it_looks_and_nowhere_else(look, waits):
     reduced = textbook_seconds("all_reduce", 2, 4 << 20, ALPHA, 1e-9)
     run = play(timed, look)
@@ -79,7 +95,8 @@ def test_the_host_waits_where_it_looks_and_nowhere_else(look, waits):
     assert run.results == [exactly((host, 1e3 * (0.01 + reduced)))] * 2
     assert run.seconds == exactly(0.02 + reduced)
     assert [(e.called, e.issued, e.completed) for e in run.trace.events] == [
-        exactly((LAUNCH, 0.01, 0.01 + reduced))] * 2  # fmt: skip
+        exactly((LAUNCH, 0.01, 0.01 + reduced))
+    ] * 2
 
 
 def by_hand(overlapped):
@@ -228,9 +245,13 @@ def polls():
 
 @pytest.mark.parametrize(
     ("program", "seconds"),
-    [(barriers, 0.02 + ALPHA), (objects, 0.01 + 2 * ALPHA), (optimizer_looks, LAUNCH),
-     (polls, LAUNCH + 6e-6)],
-)  # fmt: skip
+    [
+        (barriers, 0.02 + ALPHA),
+        (objects, 0.01 + 2 * ALPHA),
+        (optimizer_looks, LAUNCH),
+        (polls, LAUNCH + 6e-6),
+    ],
+)
 def test_what_the_clock_of_the_host_shows(program, seconds):
     for result in play(program).results:
         assert result == pytest.approx(seconds, rel=1e-3)
@@ -339,8 +360,10 @@ def looks_at_a_hang():
 def tags_crossed():
     rank, x = dist.get_rank(), [torch.ones(2), torch.ones(2)]
     tags = (2, 1) if rank else (1, 2)
-    ops = [dist.P2POp(dist.irecv if rank else dist.isend, x[tag - 1], 1 - rank, tag=tag)
-           for tag in tags]  # fmt: skip
+    ops = [
+        dist.P2POp(dist.irecv if rank else dist.isend, x[tag - 1], 1 - rank, tag=tag)
+        for tag in tags
+    ]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
 
@@ -389,8 +412,13 @@ def test_a_ring_in_batches_goes_round(n):
 def sum_and(use, finish="wait"):
     x = torch.full((4,), float(dist.get_rank() + 1))
     work = dist.all_reduce(x, async_op=True)
-    early = {"divide": lambda: x / 2, "item": lambda: x[0].item(), "scale": lambda: x.mul_(0.5),
-             "send": lambda: dist.all_reduce(x.clone()), "nothing": int}[use]()  # fmt: skip
+    early = {
+        "divide": lambda: x / 2,
+        "item": lambda: x[0].item(),
+        "scale": lambda: x.mul_(0.5),
+        "send": lambda: dist.all_reduce(x.clone()),
+        "nothing": int,
+    }[use]()
     {"wait": work.wait, "synchronize": synchronize, "nothing": int}[finish]()
     return early, x
 
@@ -398,10 +426,14 @@ def sum_and(use, finish="wait"):
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 @pytest.mark.parametrize(
     ("use", "finish", "kind"),
-    [("divide", "wait", "read before wait"), ("item", "wait", "read before wait"),
-     ("scale", "wait", "written before wait"), ("nothing", "nothing", "never waited for"),
-     ("nothing", "wait", None)],
-)  # fmt: skip
+    [
+        ("divide", "wait", "read before wait"),
+        ("item", "wait", "read before wait"),
+        ("scale", "wait", "written before wait"),
+        ("nothing", "nothing", "never waited for"),
+        ("nothing", "wait", None),
+    ],
+)
 def test_a_sum_that_is_used_too_early_is_found(backend, use, finish, kind):
     if kind is None:
         assert play(sum_and, use, finish, backend=backend).results[0][1].tolist() == [3.0] * 4
@@ -461,10 +493,16 @@ def looked_at(program):
 
 @pytest.mark.parametrize(
     ("program", "result"),
-    [(twice, [6.0] * 4), (many_times, [24.0] * 4), (last_one_waited, [3.0] * 4),
-     (plain_call_behind, [3.0] * 4), (parts_of_one, [3.0, 3.0, 6.0, 3.0]),
-     (input_of_the_next, [2.0] * 4), (there_and_back, [2.0] * 4)],
-)  # fmt: skip
+    [
+        (twice, [6.0] * 4),
+        (many_times, [24.0] * 4),
+        (last_one_waited, [3.0] * 4),
+        (plain_call_behind, [3.0] * 4),
+        (parts_of_one, [3.0, 3.0, 6.0, 3.0]),
+        (input_of_the_next, [2.0] * 4),
+        (there_and_back, [2.0] * 4),
+    ],
+)
 def test_one_communicator_keeps_the_order_of_its_calls_and_gloo_does_not(program, result):
     assert play(looked_at, program).results[0] == result
     with pytest.raises(Hazard):
@@ -499,9 +537,13 @@ def nobody_waits(x):
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
 @pytest.mark.parametrize(
     ("program", "kind"),
-    [(in_two_groups, "written before wait"), (scaled_between, "written before wait"),
-     (read_before_the_last, "read before wait"), (nobody_waits, "never waited for")],
-)  # fmt: skip
+    [
+        (in_two_groups, "written before wait"),
+        (scaled_between, "written before wait"),
+        (read_before_the_last, "read before wait"),
+        (nobody_waits, "never waited for"),
+    ],
+)
 def test_what_no_communicator_orders_is_found(program, kind, backend):
     with pytest.raises(Hazard) as caught:
         play(looked_at, program, backend=backend)

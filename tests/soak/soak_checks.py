@@ -22,13 +22,35 @@ from course_check.verdict import Verdict
 from course_exercises.catalogue import exercises, find
 
 LEAST = 0.95  # of the mutants are rejected; one that is not behaves as before, or shows a hole
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,
-             ast.Mod: ast.FloorDiv, ast.Div: ast.Mult}  # fmt: skip
-COMPARISONS = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
-               ast.Gt: ast.GtE, ast.GtE: ast.Gt}  # fmt: skip
-NAMES = {"right": "left", "left": "right", "inbox": "outbox", "outbox": "inbox", "into": "out",
-         "out": "into", "rank": "world", "send": "recv", "recv": "send", "isend": "irecv",
-         "irecv": "isend"}  # fmt: skip
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Add,
+    ast.FloorDiv: ast.Mod,
+    ast.Mod: ast.FloorDiv,
+    ast.Div: ast.Mult,
+}
+COMPARISONS = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+NAMES = {
+    "right": "left",
+    "left": "right",
+    "inbox": "outbox",
+    "outbox": "inbox",
+    "into": "out",
+    "out": "into",
+    "rank": "world",
+    "send": "recv",
+    "recv": "send",
+    "isend": "irecv",
+    "irecv": "isend",
+}
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
@@ -53,8 +75,12 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
             f".{node.attr} becomes .{NAMES[node.attr]}",
             ast.Attribute(node.value, NAMES[node.attr], node.ctx),
         )
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (
-        "clone", "contiguous") and not node.args:  # fmt: skip
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("clone", "contiguous")
+        and not node.args
+    ):
         yield f"{node.func.attr}() dropped", node.func.value
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield "statement dropped: " + ast.unparse(node)[:40], ast.Pass()
@@ -63,10 +89,13 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
 def mutants(source: str) -> Iterator[tuple[str, str]]:
     """Every mutant: (line and change, source)."""
     tree = ast.parse(source)
-    places = [(parent, name, index, child) for parent in ast.walk(tree)
-              for name, value in ast.iter_fields(parent)
-              for index, child in enumerate(value if isinstance(value, list) else [value])
-              if isinstance(child, ast.AST)]  # fmt: skip
+    places = [
+        (parent, name, index, child)
+        for parent in ast.walk(tree)
+        for name, value in ast.iter_fields(parent)
+        for index, child in enumerate(value if isinstance(value, list) else [value])
+        if isinstance(child, ast.AST)
+    ]
     for parent, name, index, child in places:
         for words, new in changes(child):
             field = getattr(parent, name)
@@ -99,8 +128,13 @@ def test_no_right_answer_is_refused_while_every_core_is_busy(exercise: str) -> N
             seconds.append(time.monotonic() - start)
             if not verdict.passed:
                 refused.append(f"repeat {number}, {way}:\n{verdict}")
-    report(f"checks_repeats_{exercise}", repeats=len(seconds), refused=refused,
-           median=median(seconds), most=max(seconds))  # fmt: skip
+    report(
+        f"checks_repeats_{exercise}",
+        repeats=len(seconds),
+        refused=refused,
+        median=median(seconds),
+        most=max(seconds),
+    )
     assert not refused
 
 

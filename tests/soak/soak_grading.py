@@ -46,8 +46,9 @@ LESSONS = sorted({e.number[:2] for e in exercises().values()})
 def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
     with RankServer() as ranks:
-        mine = [name for name, e in exercises().items()
-                if e.number.startswith(lesson) and not e.on_gpus]  # fmt: skip
+        mine = [
+            name for name, e in exercises().items() if e.number.startswith(lesson) and not e.on_gpus
+        ]
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
             limits = Limits(play_seconds=30, exercise_seconds=600)
@@ -106,10 +107,14 @@ class Watched:
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "course_lib", "grade", *words], cwd=ROOT, text=True,
+            [sys.executable, "-m", "course_lib", "grade", *words],
+            cwd=ROOT,
+            text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=hears_interrupts,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=hears_interrupts,
+        )
         self.lines: list[str] = []
         self.seen: set[int] = set()
         self.peak = 0
@@ -161,8 +166,15 @@ def test_grading_a_class_gives_the_marks_predicted_three_times(tmp_path: Path) -
         for name in run.graded():
             slow[name], at = round(time.monotonic() - at, 1), time.monotonic()
         code, found = run.end(), surprises(out, handed)
-        rounds.append({"seconds": round(time.monotonic() - start), "peak_mb": run.peak >> 20,
-                       "code": code, "surprises": found, "each": slow})  # fmt: skip
+        rounds.append(
+            {
+                "seconds": round(time.monotonic() - start),
+                "peak_mb": run.peak >> 20,
+                "code": code,
+                "surprises": found,
+                "each": slow,
+            }
+        )
         report("grading_class", rounds=rounds)
     assert not [found for r in rounds for found in r["surprises"]]
     assert [r["code"] for r in rounds] == [0, 0, 0]
@@ -187,9 +199,16 @@ def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_pa
     seconds = time.monotonic() - start
     told = {n: done.count(n) for n in handed}
     found = surprises(tmp_path / "out", handed)
-    report("grading_interrupted", submissions=number, seconds=round(seconds), peak_mb=peak >> 20,
-           a_minute=round(60 * number / seconds, 1), left=left, surprises=found,
-           twice=[n for n, times in told.items() if times > 1])  # fmt: skip
+    report(
+        "grading_interrupted",
+        submissions=number,
+        seconds=round(seconds),
+        peak_mb=peak >> 20,
+        a_minute=round(60 * number / seconds, 1),
+        left=left,
+        surprises=found,
+        twice=[n for n, times in told.items() if times > 1],
+    )
     assert not found
     assert left == [[], [], []], "processes that outlive the command"
     # What SIGINT lets come to its end is told by the next run as graded before; nothing is twice.

@@ -68,8 +68,14 @@ PartitionName=all Nodes=n[0-1] Default=YES
             f"--{name}={here}/munge.{name[:3]}" for name in ("pid-file", "log-file", "seed-file")
         ]
         try:
-            self._start("munged", "--foreground", "--force", f"--key-file={key}",
-                        f"--socket={here}/munge", *own)  # fmt: skip
+            self._start(
+                "munged",
+                "--foreground",
+                "--force",
+                f"--key-file={key}",
+                f"--socket={here}/munge",
+                *own,
+            )
             self._start("slurmctld", "-D", "-f", self.environment["SLURM_CONF"])
             for node in ("n0", "n1"):
                 self._start("slurmd", "-D", "-f", self.environment["SLURM_CONF"], "-N", node)
@@ -93,17 +99,29 @@ PartitionName=all Nodes=n[0-1] Default=YES
 
     def _start(self, *words: str) -> None:
         with (self.folder / f"{words[0]}.out").open("a") as out:
-            self._daemons.append(subprocess.Popen(
-                words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out,
-            ))  # fmt: skip
+            self._daemons.append(
+                subprocess.Popen(
+                    words,
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                )
+            )
 
     def state_of_jobs(self) -> set[str]:
         return set(re.findall(r"JobState=(\w+)", self.command("scontrol", "show", "job").stdout))
 
     def command(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=self.folder, env=self.environment | more, text=True,
-                              capture_output=True, timeout=120)  # fmt: skip
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment | more,
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
 
 
 def test_slurm_starts_the_job_on_two_nodes(tmp_path: Path):
@@ -120,8 +138,13 @@ def test_slurm_starts_the_job_on_two_nodes(tmp_path: Path):
     with Slurm(tmp_path) as slurm:
         planned = slurm.command("sbatch", "--test-only", "train.sbatch")
         assert "on nodes n[0-1]" in planned.stderr, planned
-        taken = slurm.command("sbatch", "--gpus-per-node=1", "train.sbatch", "--epochs=1",
-                              PATH=f"{tmp_path}:{os.environ['PATH']}")  # fmt: skip
+        taken = slurm.command(
+            "sbatch",
+            "--gpus-per-node=1",
+            "train.sbatch",
+            "--epochs=1",
+            PATH=f"{tmp_path}:{os.environ['PATH']}",
+        )
         assert taken.returncode == 0, taken
         while (state := slurm.state_of_jobs()) <= {"PENDING", "RUNNING", "COMPLETING"}:
             time.sleep(0.2)  # sbatch --wait asks only every half minute

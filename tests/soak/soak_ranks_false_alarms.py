@@ -248,8 +248,9 @@ def accused(slow: Slow) -> tuple[float, str]:
     """Seconds that the run took, and what it was accused of ("" for nothing)."""
     start = time.perf_counter()
     try:
-        done = run(play, slow, world_size=slow.world_size, timeout=300.0,
-                   init=slow.program is not by_hand)  # fmt: skip
+        done = run(
+            play, slow, world_size=slow.world_size, timeout=300.0, init=slow.program is not by_hand
+        )
     except CourseError as error:
         return time.perf_counter() - start, f"{type(error).__name__}: {error}"
     wrong = "" if all(done.results) else f"a wrong result: {done.results}"
@@ -266,9 +267,15 @@ def test_slow_programs_are_not_accused():
         found = list(pool.map(accused, runs))
     wrong = [f"{slow}: {what}" for slow, (_, what) in zip(runs, found, strict=True) if what]
     seconds = [seconds for seconds, _ in found]
-    report("ranks_false_alarms", runs=number, false_alarms=wrong, seconds_median=median(seconds),
-           seconds_most=round(max(seconds), 1), slower_than_2_s=sum(s > 2 for s in seconds),
-           by_way={w.__name__: sum(r.way is w for r in runs) for w in WAYS})  # fmt: skip
+    report(
+        "ranks_false_alarms",
+        runs=number,
+        false_alarms=wrong,
+        seconds_median=median(seconds),
+        seconds_most=round(max(seconds), 1),
+        slower_than_2_s=sum(s > 2 for s in seconds),
+        by_way={w.__name__: sum(r.way is w for r in runs) for w in WAYS},
+    )
     assert wrong == []
 
 

@@ -100,17 +100,24 @@ MESSY = [
     program("SIGKILL on every rank", RankDied, kill_me(signal.SIGKILL), (0,), size=4),
     program("blocked in compiled code", Hang, on(0, block_in_c), (0,), timeout=1.0),
     program("children, then an exception", RankFailed, children_then_raise),
-    program("children, then a hang", Hang,
-            lambda: (children_then_return(), time.sleep(1000)), timeout=1.0),
+    program(
+        "children, then a hang",
+        Hang,
+        lambda: (children_then_return(), time.sleep(1000)),
+        timeout=1.0,
+    ),
     program("a child that is deaf to SIGTERM", RankDied, deaf_child),
     program("workers of a DataLoader", RankFailed, loader_then_raise),
     program("shared memory, then SIGKILL", RankDied, shared_tensor_then_die),
     program("init=False, exception", RankFailed, by_hand(fail), init=False),
     program("init=False, SIGKILL", RankDied, by_hand(kill_me(9)), init=False),
     program("init=False, a rank that does not come", Hang, one_comes, init=False, timeout=1.0),
-    program("the fork server killed", CourseError,
-            lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000))),
-]  # fmt: skip
+    program(
+        "the fork server killed",
+        CourseError,
+        lambda: (os.kill(os.getppid(), signal.SIGKILL), time.sleep(1000)),
+    ),
+]
 
 
 def warm_up(leftovers: Leftovers) -> None:
@@ -152,9 +159,16 @@ def test_faults_in_a_row_leave_nothing(monkeypatch):
             seconds, left = leftovers.wait()
             cleared.append(seconds)
             wrong += [f"{number} {fault.name}: {what}" for what in left]
-    report("ranks_faults", faults=len(faults), kinds=len(Counter(f.name for f in faults)),
-           wrong=wrong, told_in_median=median(told), told_in_most=round(max(told), 2),
-           cleared_in_median=median(cleared), cleared_in_most=round(max(cleared), 3))  # fmt: skip
+    report(
+        "ranks_faults",
+        faults=len(faults),
+        kinds=len(Counter(f.name for f in faults)),
+        wrong=wrong,
+        told_in_median=median(told),
+        told_in_most=round(max(told), 2),
+        cleared_in_median=median(cleared),
+        cleared_in_most=round(max(cleared), 3),
+    )
     assert wrong == []
 
 
@@ -182,8 +196,13 @@ def test_faults_that_gloo_keeps_quiet_about_or_dies_of_are_named_every_time(faul
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         wrong = [*filter(None, pool.map(told, range(number)))]
-    report("ranks_fault-" + "".join(c if c.isalnum() else "_" for c in fault.name),
-           fault=fault.name, runs=number, right=number - len(wrong), wrong=wrong[:5])  # fmt: skip
+    report(
+        "ranks_fault-" + "".join(c if c.isalnum() else "_" for c in fault.name),
+        fault=fault.name,
+        runs=number,
+        right=number - len(wrong),
+        wrong=wrong[:5],
+    )
     assert not wrong
 
 

@@ -30,20 +30,32 @@ from course_sim.tensor_memory import equal
 
 READ, WRITTEN = (f"Hazard: {kind}" for kind in ("read before wait", "written before wait"))
 WRONG = [
-    *((partial(hazards.read_before_wait, dtype), 2, READ)
-      for dtype in (torch.float32, torch.int64, torch.bool)),
-    (hazards.read_and_passed_on, 3, READ), (hazards.branched_on, 2, READ),
-    (hazards.written_around_torch, 2, WRITTEN), (hazards.inbox_written, 2, WRITTEN),
-    (hazards.outgoing_is_inbox, 2, WRITTEN), (hazards.two_messages_into_one_inbox, 2, WRITTEN),
-]  # fmt: skip
+    *(
+        (partial(hazards.read_before_wait, dtype), 2, READ)
+        for dtype in (torch.float32, torch.int64, torch.bool)
+    ),
+    (hazards.read_and_passed_on, 3, READ),
+    (hazards.branched_on, 2, READ),
+    (hazards.written_around_torch, 2, WRITTEN),
+    (hazards.inbox_written, 2, WRITTEN),
+    (hazards.outgoing_is_inbox, 2, WRITTEN),
+    (hazards.two_messages_into_one_inbox, 2, WRITTEN),
+]
 RIGHT = [
-    (agreement.every_kind_of_call, 3), (agreement.train, 2),
-    (messages.rows_and_columns, 4), (messages.busy, 5), (messages.group_in_passing, 3),
-    (messages.by_rank, 5), (hazards.two_inboxes_in_one_tensor, 3), (hazards.nan_on_its_way, 2),
-    (hazards.futures_instead_of_wait, 2), (hazards.empty_messages, 2), (network.star, 6),
+    (agreement.every_kind_of_call, 3),
+    (agreement.train, 2),
+    (messages.rows_and_columns, 4),
+    (messages.busy, 5),
+    (messages.group_in_passing, 3),
+    (messages.by_rank, 5),
+    (hazards.two_inboxes_in_one_tensor, 3),
+    (hazards.nan_on_its_way, 2),
+    (hazards.futures_instead_of_wait, 2),
+    (hazards.empty_messages, 2),
+    (network.star, 6),
     (partial(network.ring, 5), 6),
     *((partial(execute, program), program["n"]) for program in map(make_program, range(10))),
-]  # fmt: skip
+]
 
 
 def name(program) -> str:
@@ -81,10 +93,14 @@ def try_all(wrong: list, right: list, schedules: int) -> dict:
             if got != "none" or not equal(first, results):
                 accused.append([name(program), seed, got])
     return {
-        "schedules": schedules, "simulations": tried, "wrong programs": len(wrong),
-        "right programs": len(right), "missed": missed, "accused": accused,
+        "schedules": schedules,
+        "simulations": tried,
+        "wrong programs": len(wrong),
+        "right programs": len(right),
+        "missed": missed,
+        "accused": accused,
         "seconds": round(time.monotonic() - begin, 1),
-    }  # fmt: skip
+    }
 
 
 def test_wrong_programs_are_caught_and_right_ones_never_accused():
@@ -95,8 +111,11 @@ def test_wrong_programs_are_caught_and_right_ones_never_accused():
 
 def test_whatever_does_not_fit_is_told_in_every_schedule():
     """The programs of tests/programs: their kind, for the words depend on who comes first."""
-    blocked = [one for one in page.PROGRAMS + faults.PROGRAMS if "simulate" in one.engines
-               and one.kind in (Deadlock, Mismatch, Hazard)]  # fmt: skip
+    blocked = [
+        one
+        for one in page.PROGRAMS + faults.PROGRAMS
+        if "simulate" in one.engines and one.kind in (Deadlock, Mismatch, Hazard)
+    ]
     wrong = []
     for program in blocked:
         for seed in range(count(50)):

@@ -20,8 +20,10 @@ Program = tuple[int, int, int, int]  # length, seed, root, ranks of a node
 
 
 def answers(exercise: str) -> list[Answer]:
-    return [Answer(exercise, source=source, file=f"{exercise}.py")
-            for source in zoo.right(exercise).values()]  # fmt: skip
+    return [
+        Answer(exercise, source=source, file=f"{exercise}.py")
+        for source in zoo.right(exercise).values()
+    ]
 
 
 def programs(count: int) -> dict[int, list[Program]]:

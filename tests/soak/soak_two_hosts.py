@@ -44,8 +44,9 @@ class Host:
         shape = ["root", "tbf", "rate", RATE, "burst", "64kb", "latency", "50ms"]
         ip("netns", "exec", self.name, "tc", "qdisc", "add", "dev", "eth0", *shape)
 
-    def run(self, meeting: Host, checkpoint: Path, own_disk: str = "", restarts: int = 3
-            ) -> subprocess.Popen[str]:  # fmt: skip
+    def run(
+        self, meeting: Host, checkpoint: Path, own_disk: str = "", restarts: int = 3
+    ) -> subprocess.Popen[str]:
         # ip gives each command mounts of its own: what is mounted here no other host sees.
         mount = ["sh", "-c", f'mount -t tmpfs none {own_disk} && exec "$@"', "sh"]
         command = [
@@ -62,8 +63,14 @@ class Host:
             # store again to one that comes later (pytorch#135712).
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
-        return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        return subprocess.Popen(
+            command,
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def kill(self) -> None:
         """As if somebody had pulled the plug: every process on this host at once."""
@@ -125,15 +132,18 @@ def test_a_host_that_dies_and_comes_back_changes_no_digit_of_the_training(
     assert "continues from digits.pt after epoch" in "".join(rest)
 
     assert losses(said, *rest) == losses(*whole)
-    ends = [torch.load(path)["model"] for path in (tmp_path / "whole.pt",
-                                                   tmp_path / "killed" / "digits.pt")]  # fmt: skip
+    ends = [
+        torch.load(path)["model"]
+        for path in (tmp_path / "whole.pt", tmp_path / "killed" / "digits.pt")
+    ]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
     print(said, *rest, sep="\n----\n")
 
 
 def test_hosts_without_a_shared_disk_are_told_so(hosts: list[Host], tmp_path: Path):
-    agents = [host.run(hosts[0], tmp_path / "digits.pt", str(tmp_path), restarts=0)
-              for host in hosts]  # fmt: skip
+    agents = [
+        host.run(hosts[0], tmp_path / "digits.pt", str(tmp_path), restarts=0) for host in hosts
+    ]
     said = "".join(agent.communicate(timeout=200)[0] for agent in agents)
     assert all(agent.returncode for agent in agents), said
     assert f"rank 0 saves to {tmp_path}/digits.pt, and ranks [1] do not see it" in said
