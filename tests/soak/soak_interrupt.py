@@ -21,7 +21,6 @@ FIRST_RUN = """
     import json, os, signal, sys, threading, time
     import torch, torch.distributed as dist
     from course_lib import run
-    from course_lib.launching.standby import standby
     sys.path.append("..")
     from soak_ranks_common import marked_world
 
@@ -34,29 +33,25 @@ FIRST_RUN = """
         asked.append(time.perf_counter())
         os.kill(os.getpid(), signal.SIGINT)
 
-    asked, back, words, done = [], None, None, standby.replace
+    asked, back, words = [], None, None
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-    if sys.argv[2] == "forget":
-        standby.replace = lambda world: None
     with marked_world() as leftovers:
         threading.Thread(target=interrupt).start()
         try:
             run(endless, world_size=2, timeout=1000)
         except KeyboardInterrupt as error:
             back, words = time.perf_counter() - asked[0], str(error)
-        answered = standby.ready is not None
         _, left = leftovers.wait()
-        standby.replace = done
         results = run(dist.get_rank, world_size=2).results
         _, left_at_the_end = leftovers.wait()
-    told = dict(back=back, words=words, answered=answered, results=results,
+    told = dict(back=back, words=words, results=results,
                 left=left, left_at_the_end=left_at_the_end)
     print(json.dumps(told))
 """
 
 
-def interrupt_the_first_run(moment: float, what: str = "end") -> dict:
-    command = [sys.executable, "-c", textwrap.dedent(FIRST_RUN), str(moment), what]
+def interrupt_the_first_run(moment: float) -> dict:
+    command = [sys.executable, "-c", textwrap.dedent(FIRST_RUN), str(moment)]
     here = Path(__file__).parent
     done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -77,7 +72,3 @@ def test_the_first_run_of_a_process_can_be_interrupted_at_any_moment():
         assert one["left"] == one["left_at_the_end"] == [], one
         assert one["results"] == [0, 1], one
         assert one["back"] <= SECONDS, one
-
-
-def test_what_an_interrupt_leaves_is_seen():
-    assert interrupt_the_first_run(0.1, "forget")["left"]
