@@ -56,7 +56,7 @@ def far_away(monkeypatch):
 
 PROGRAMS = [
     (agreement.every_kind_of_call, (), 3),
-    *((execute, (make_program(k),), None) for k in range(6)),
+    *((execute, (make_program(k),), None) for k in range(3)),
 ]
 
 
