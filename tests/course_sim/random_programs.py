@@ -13,25 +13,14 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-MOVED = (
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.bool,
-)
+MOVED = (torch.float32, torch.float64, torch.bfloat16, torch.int32, torch.uint8, torch.bool)
 ADDED = (torch.float32, torch.float64, torch.int32, torch.int64)
-COLLECTIVES = (
-    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "gather", "scatter",
-    "reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single", "barrier",
-    "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list",
-)  # fmt: skip
-
 # Dense tensors: gloo moves the memory of some as it lies, and elements of others by their index.
 AS_IT_LIES = ("all_reduce", "broadcast", "reduce", "scatter")
 AS_IT_READS = ("all_gather", "gather", "all_to_all")
+SCATTERS = ("reduce_scatter", "reduce_scatter_single")
+FLAT = ("all_gather_single", "all_to_all_single", "barrier")
+COLLECTIVES = (*AS_IT_LIES, *AS_IT_READS, *SCATTERS, *FLAT)
 
 
 def make_program(seed: int) -> dict:
@@ -56,18 +45,23 @@ def _step(rng: random.Random, n: int, groups: list[list[int]]) -> dict:
         pairs = [rng.sample(ranks, 2) for _ in range(rng.randint(1, 5))]
         messages = [(a, b, rng.randrange(3), rng.choice([1, 2, 5])) for a, b in pairs]
         how = rng.choice(["ordered", "posted", "batch", "any"])
-        return step | {"op": how, "messages": messages, "dtype": rng.choice(MOVED)}  # fmt: skip
+        return step | {"op": how, "messages": messages, "dtype": rng.choice(MOVED)}
     op = rng.choice(COLLECTIVES)
-    reduces = op in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single")
+    reduces = op in ("all_reduce", "reduce", *SCATTERS)
     dtype = rng.choice(ADDED if reduces else MOVED)
     ops = ["SUM", "PRODUCT", "MIN", "MAX"]
     if dtype.is_floating_point:
         ops += ["AVG"] if len(ranks) in (2, 4) else []
     else:
         ops += ["BAND", "BOR", "BXOR"]
-    return step | {"op": op, "dtype": dtype, "root": rng.choice(ranks), "async": rng.random() < 0.4,
-                   "reduce_op": rng.choice(ops),
-                   "transposed": rng.choice([[], ranks, ranks[:1]])}  # fmt: skip
+    return step | {
+        "op": op,
+        "dtype": dtype,
+        "root": rng.choice(ranks),
+        "async": rng.random() < 0.4,
+        "reduce_op": rng.choice(ops),
+        "transposed": rng.choice([[], ranks, ranks[:1]]),
+    }
 
 
 def execute(program: dict, before_step: Callable[[], object] = lambda: None) -> list:
@@ -188,30 +182,8 @@ def _collective(step: dict, number: int, rank: int, group) -> list:
         give = _values(step["seed"] + rank, sum(sizes), dtype)
         work = dist.all_to_all_single(flat, give, [me + 1] * n, sizes, **more)
         result = [flat]
-    elif op == "barrier":
-        work = dist.barrier(group, step["async"])
     else:
-        return _objects(op, step, rank, group, n)
+        work = dist.barrier(group, step["async"])
     if work is not None:
         work.wait()
     return result
-
-
-def _objects(op: str, step: dict, rank: int, group, n: int) -> list:
-    thing = {"from": rank, "text": "x" * (step["length"] + rank)}
-    if op == "all_gather_object":
-        out: list = [None] * n
-        dist.all_gather_object(out, thing, group=group)
-    elif op == "broadcast_object_list":
-        out = [thing]
-        dist.broadcast_object_list(out, step["root"], group=group)
-    elif op == "gather_object":
-        out = [None] * n
-        dist.gather_object(thing, out if rank == step["root"] else None, step["root"], group=group)
-    else:
-        out = [None]
-        things = [thing | {"to": k} for k in range(n)]
-        dist.scatter_object_list(
-            out, things if rank == step["root"] else None, step["root"], group=group
-        )
-    return out

@@ -14,8 +14,20 @@ from course_sim.costs import textbook_seconds
 from course_sim.gpu.streams import LAUNCH
 
 N, ALPHA, BANDWIDTH = 3, 1e-5, 1e9
-_WHAT = ("compute", "compute", "sum", "sum", "gather", "ring", "wait", "sync", "item", "sleep",
-         "barrier", "stream")  # fmt: skip
+_WHAT = (
+    "compute",
+    "compute",
+    "sum",
+    "sum",
+    "gather",
+    "ring",
+    "wait",
+    "sync",
+    "item",
+    "sleep",
+    "barrier",
+    "stream",
+)
 
 
 def make(seed: int) -> list[tuple]:
@@ -64,8 +76,10 @@ def play(program: list[tuple]) -> tuple[list[float], list[list[float]]]:
             elif what == "ring":
                 x, inbox = torch.full((words[0],), float(me)), torch.empty(words[0])
                 kept.append(inbox)
-                pair = [dist.P2POp(dist.isend, x, (me + 1) % N),
-                        dist.P2POp(dist.irecv, inbox, (me - 1) % N)]  # fmt: skip
+                pair = [
+                    dist.P2POp(dist.isend, x, (me + 1) % N),
+                    dist.P2POp(dist.irecv, inbox, (me - 1) % N),
+                ]
                 works[words[2]] = dist.batch_isend_irecv(pair)[0]
             elif what == "wait":
                 works[words[0]].wait()
@@ -108,9 +122,17 @@ def by_hand(program: list[tuple]) -> tuple[list[list[float]], list[list[list[flo
     for what, *words in program:
         if what in ("sum", "gather", "ring", "barrier"):
             nbytes = 4 * words[0] if words else 0
-            lane = ring(nbytes) if what == "ring" else collective(*{
-                "sum": ("all_reduce", nbytes), "gather": ("all_gather", N * nbytes),
-                "barrier": ("barrier", 0)}[what])  # fmt: skip
+            lane = (
+                ring(nbytes)
+                if what == "ring"
+                else collective(
+                    *{
+                        "sum": ("all_reduce", nbytes),
+                        "gather": ("all_gather", N * nbytes),
+                        "barrier": ("barrier", 0),
+                    }[what]
+                )
+            )
             if words:
                 ends[words[2]] = lane
         for r in ranks:
@@ -133,8 +155,13 @@ def by_hand(program: list[tuple]) -> tuple[list[list[float]], list[list[list[flo
             if what in ("sync", "barrier"):
                 seen[r].append(host[r])
             if what in ("sum", "gather", "ring"):
-                values[r].append({"sum": [float(N)], "gather": [float(k) for k in ranks],
-                                  "ring": [float((r - 1) % N)]}[what])  # fmt: skip
+                values[r].append(
+                    {
+                        "sum": [float(N)],
+                        "gather": [float(k) for k in ranks],
+                        "ring": [float((r - 1) % N)],
+                    }[what]
+                )
         current = words[0] if what == "stream" else 0 if what == "join" else current
     return seen, values
 
@@ -144,7 +171,10 @@ def differences(seed: int) -> list[Any]:
     program, network = make(seed), Network(ALPHA, BANDWIDTH)
     run = simulate(play, program, world_size=N, network=network, backend="nccl", seed=seed % 3)
     seen, values = by_hand(program)
-    return [(seed, program, got, want, value)
-            for got, want, value in zip(run.results, seen, values, strict=True)
-            if got[1] != value or len(got[0]) != len(want)
-            or any(abs(a - b) > 1e-9 * b for a, b in zip(got[0], want, strict=True))]  # fmt: skip
+    return [
+        (seed, program, got, want, value)
+        for got, want, value in zip(run.results, seen, values, strict=True)
+        if got[1] != value
+        or len(got[0]) != len(want)
+        or any(abs(a - b) > 1e-9 * b for a, b in zip(got[0], want, strict=True))
+    ]

@@ -48,10 +48,14 @@ JITTERED = {"network": Network(jitter=0.5), "seed": 3}
 
 @pytest.mark.parametrize(
     ("program", "args", "n", "words"),
-    [(network.star, (), 8, JITTERED), (network.ring, (5,), 6, {"buffered": True, "seed": 3}),
-     (network.hierarchical, (2,), 8, {"network": Network.cluster(4, 2)}),
-     (agreement.every_kind_of_call, (), 3, JITTERED), (messages.rows_and_columns, (), 4, {})],
-)  # fmt: skip
+    [
+        (network.star, (), 8, JITTERED),
+        (network.ring, (5,), 6, {"buffered": True, "seed": 3}),
+        (network.hierarchical, (2,), 8, {"network": Network.cluster(4, 2)}),
+        (agreement.every_kind_of_call, (), 3, JITTERED),
+        (messages.rows_and_columns, (), 4, {}),
+    ],
+)
 def test_it_gives_the_same_run(monkeypatch, ran_ahead, program, args, n, words):
     check_same(monkeypatch, program, *args, world_size=n, **words)
     assert ran_ahead and all(ran_ahead)
@@ -68,9 +72,7 @@ def looks_at_the_clock():
     return time.perf_counter()
 
 
-@pytest.mark.parametrize(
-    "program", [looks_at_the_clock, lambda: compute(0.5), messages.first_come, agreement.train]
-)
+@pytest.mark.parametrize("program", [looks_at_the_clock, messages.first_come])
 def test_what_depends_on_time_is_run_step_by_step(monkeypatch, ran_ahead, program):
     check_same(monkeypatch, program, world_size=3)
     assert not any(ran_ahead)
@@ -95,20 +97,6 @@ def test_errors_are_those_of_the_plain_way(monkeypatch, program, error):
             simulate(program, world_size=2)
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
-
-
-def test_a_replay_asks_its_own_agenda_alone(monkeypatch, ran_ahead):
-    """See Note [Two agendas]: the scheduler's clock stands at 0, and nobody looks at its heap."""
-
-    def refuse(*_):
-        raise AssertionError("the scheduler was asked in the replay")
-
-    for name in ("schedule", "schedule_last", "set_end", "draw_tie"):
-        monkeypatch.setattr(ahead.AheadScheduler, name, refuse)
-    monkeypatch.setattr(ahead, "FROM", 1)
-    for words in (JITTERED, {"buffered": True}):
-        simulate(agreement.every_kind_of_call, world_size=3, **words)
-    assert ran_ahead and all(ran_ahead)
 
 
 def test_what_was_tried_ahead_in_vain_is_not_shown(monkeypatch, capsys):

@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -23,8 +22,6 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils.rnn import pack_padded_sequence
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -90,24 +87,18 @@ def test_a_training_script_runs_as_it_is(tmp_path):
 
 
 def test_a_sharded_model_of_two_dimensions_runs_as_it_is():
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.up, self.down, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
-
-        def forward(self, x):
-            return x + self.down(torch.relu(self.up(self.norm(x))))
+    def block():
+        return nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
 
     def train():
         mesh = init_device_mesh("cuda", (2, 2), mesh_dim_names=("dp", "tp"))
         assert torch.cuda.current_device() == dist.get_rank()  # the mesh has chosen it
         with torch.device("meta"):
-            model = nn.Sequential(Block(), Block())
+            model = nn.Sequential(block(), block())
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        for block in model:
-            plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-            parallelize_module(block, mesh["tp"], plan)
-            fully_shard(block, mesh=mesh["dp"], mp_policy=policy)
+        for part in model:
+            parallelize_module(part, mesh["tp"], {"1": ColwiseParallel(), "3": RowwiseParallel()})
+            fully_shard(part, mesh=mesh["dp"], mp_policy=policy)
         fully_shard(model, mesh=mesh["dp"])
         model.to_empty(device="cuda")
         torch.manual_seed(0)
@@ -179,9 +170,7 @@ def test_sync_batch_norm_is_that_of_the_whole_batch():
     ("cuts", "kept"),
     [
         ((Shard(1),) * 3, Shard(1)),
-        ((Shard(0), Replicate(), Shard(1)), Shard(0)),
         ((Shard(2),) * 3, Replicate()),  # each row looks at all others
-        ((Shard(3),) * 3, Replicate()),
     ],
 )
 def test_attention_is_sharded_by_rows_and_heads_alone(cuts, kept):
@@ -217,8 +206,6 @@ def test_what_a_script_asks_of_devices():
     def ask():
         start()
         x = torch.ones(2, device="cuda")
-        with torch.cuda.device(0):
-            other = torch.zeros(1, device="cuda").device
         with torch.device("cuda"):
             default = torch.zeros(1)
         return (
@@ -226,8 +213,6 @@ def test_what_a_script_asks_of_devices():
             torch.cuda.device_count(),
             str(torch.accelerator.current_accelerator()),
             [str(t.device) for t in (x, x[1:], x.data, x + 1, x.new_zeros(1), default, x.cpu())],
-            str(other),
-            (x.is_cuda, x.cpu().is_cuda, x.get_device()),
             [str(t.device) for t in (x.to(0), nn.Linear(1, 1).to(device="cuda:0").bias)],
             repr(x),
             abs(time.time() - began) < 3600,
@@ -242,8 +227,6 @@ def test_what_a_script_asks_of_devices():
         2,
         "cuda",
         ["cuda:1"] * 6 + ["cpu"],
-        "cuda:0",
-        (True, False, 1),
         ["cuda:0"] * 2,
         "tensor([1., 1.], device='cuda:1')",
         True,
@@ -257,18 +240,6 @@ def test_what_a_script_asks_of_devices():
 
 def leave_batch_behind():
     nn.Linear(2, 2).to(start())(torch.ones(1, 2))
-
-
-def leave_mask_behind():
-    class Masked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mask = torch.ones(2)  # no buffer, so that cuda() leaves it where it is
-
-        def forward(self, x):
-            return x * self.mask
-
-    Masked().to(start())(torch.ones(1, 2, device="cuda"))
 
 
 def reduce_on_the_host():
@@ -289,17 +260,6 @@ def number_gpus_by_rank():
     torch.cuda.set_device(int(os.environ["RANK"]))
 
 
-def start_on_the_host():
-    """Half of a model was moved."""
-    device = start()
-    x = nn.Linear(2, 2).to(device)(torch.ones(1, 2, device=device))
-    nn.Linear(2, 2)(x)
-
-
-def draw_by_another_generator():
-    torch.randn(2, device=start(), generator=torch.Generator().manual_seed(0))
-
-
 def load_all_onto_one_gpu():
     """The checkpoint was saved on GPU 0, and no map_location says otherwise."""
     device, path = start(), "saved.pt"
@@ -307,12 +267,6 @@ def load_all_onto_one_gpu():
         torch.save(torch.ones(2, device=device), path)
     dist.barrier()
     torch.ones(2, device=device) + torch.load(path)
-
-
-def leave_all_on_one_gpu():
-    """Only C++ makes the tensors that DDP communicates first."""
-    dist.init_process_group("nccl")
-    DistributedDataParallel(nn.Linear(2, 2).cuda())
 
 
 class OnGpu(torch.utils.data.Dataset):
@@ -328,65 +282,14 @@ def use_gpus_in_workers():
     next(iter(DataLoader(OnGpu(), num_workers=2)))
 
 
-def pin_what_is_on_a_gpu():
-    start()
-    next(iter(DataLoader(OnGpu(), pin_memory=True)))
-
-
-def index_by_a_gpus_tensor():
-    torch.ones(3)[torch.tensor([1], device=start())]
-
-
-def move_model_after_a_step():
-    """The optimizer's state stays where it was."""
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    for device in ("cpu", start()):
-        model.to(device)
-        optimizer.zero_grad()
-        model(torch.ones(1, 2, device=device)).sum().backward()
-        optimizer.step()
-
-
-def shuffle_by_the_hosts_generator():
-    torch.set_default_device(start())
-    next(iter(DataLoader(TensorDataset(torch.ones(4)), shuffle=True)))
-
-
-def reduce_what_is_not_contiguous():
-    dist.all_reduce(torch.ones(3, 2, device=start()).t())
-
-
-def send_int16():
-    dist.send(torch.ones(1, dtype=torch.int16, device=start()), 1 - dist.get_rank())
-
-
-def choose_gpu_too_late():
-    torch.ones(1, device="cuda")
-    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
-    dist.init_process_group("nccl")
-    dist.all_reduce(torch.ones(1, device="cuda"))
-
-
 MIXED = "Expected all tensors to be on the same device, but found at least two devices"
 TOLD = [
     (leave_batch_behind, MIXED, "(start())(torch.ones"),
-    (leave_mask_behind, MIXED, "x * self.mask"),
-    (start_on_the_host, MIXED, "nn.Linear(2, 2)(x)"),
     (reduce_on_the_host, "No backend type associated with device type cpu", "dist.all_reduce"),
-    (draw_by_another_generator, "Expected a 'cuda' device type for generator", "torch.randn(2"),
     (load_all_onto_one_gpu, "found at least two devices, cuda:1 and cuda:0", "torch.load(path)"),
     (give_to_numpy, "can't convert cuda:0 device type tensor to numpy", ".numpy()"),
     (forget_set_device, "Duplicate GPU detected", "dist.all_reduce"),
-    (leave_all_on_one_gpu, "Duplicate GPU detected", "DistributedDataParallel(nn"),
-    (choose_gpu_too_late, "Duplicate GPU detected", "dist.all_reduce"),
     (use_gpus_in_workers, "Cannot re-initialize CUDA in forked subprocess", "next(iter"),
-    (pin_what_is_on_a_gpu, "only dense CPU tensors can be pinned", "next(iter"),
-    (index_by_a_gpus_tensor, "indices should be on cpu", "torch.ones(3)["),
-    (move_model_after_a_step, MIXED, "optimizer.step()"),
-    (shuffle_by_the_hosts_generator, "Expected a 'cuda' device type for generator", "next(iter"),
-    (reduce_what_is_not_contiguous, "Tensors must be contiguous", "dist.all_reduce"),
-    (send_int16, "nccl has no send of torch.int16", "dist.send"),
 ]
 
 
@@ -454,40 +357,9 @@ def test_backward_knows_where_its_gradients_are():
         seen = []
         x.register_hook(lambda gradient: seen.append((gradient.is_cuda, gradient.get_device())))
         Halve.apply(x).sum().backward()
-        model = DistributedDataParallel(nn.Linear(8, 8, bias=False).to(device))
-        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        for _ in range(3):
-            model(torch.ones(2, 8, device=device)).sum().backward()
         return seen, x.grad.tolist()
 
     assert play(train).results == [([(True, r)], [0.5, 0.5]) for r in range(2)]
-
-
-def test_what_torch_computes_by_other_ways_is_where_its_arguments_are():
-    """vmap and packed sequences; cuDNN and a profiler, which find no GPU."""
-
-    def compute():
-        device = start()
-        x = torch.ones(2, 3, 4, device=device)
-        mapped = torch.vmap(torch.sin)(x)
-        packed = pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
-            out, _ = nn.LSTM(4, 4, batch_first=True).to(device)(packed)
-        assert recorded.key_averages()
-        return [t.device.type for t in (mapped, packed.batch_sizes, out.data)]
-
-    assert play(compute).results == [["cuda", "cpu", "cuda"]] * 2
-
-
-def test_a_sum_of_scaled_tensors():
-    def scale():
-        device = start()
-        x = torch.full((3,), dist.get_rank() + 1.0, device=device)
-        dist.all_reduce(x, op=dist._make_nccl_premul_sum(0.5))
-        return x.tolist()
-
-    assert play(scale).results == [[1.5] * 3] * 2
 
 
 def test_what_needs_a_gpu_itself_is_told():
@@ -527,16 +399,6 @@ def test_gloo_lies_beside_nccl_for_what_is_on_the_hosts():
     assert play(both).results == [[0, 1]] * 2
 
 
-def test_a_deadlock_of_gloo_beside_nccl_is_told():
-    def wait():
-        start()
-        group = dist.new_group(backend="gloo")
-        dist.recv(torch.empty(1), 1 - dist.get_rank(), group=group)
-
-    with pytest.raises(Deadlock, match="0 → 1 → 0"):
-        play(wait)
-
-
 def test_a_rank_may_see_one_gpu_alone():
     def see():
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]
@@ -573,7 +435,7 @@ def test_what_is_one_for_a_process_is_each_ranks_own():
 
 
 def test_what_libraries_do_beside_training():
-    """They name torch.Generator in annotations, read files in threads, and export models."""
+    """They name torch.Generator in annotations, and read files in threads."""
 
     def work():
         start()
@@ -589,10 +451,6 @@ def test_what_libraries_do_beside_training():
             squares = list(pool.map(lambda x: x * x, range(3)))
             failed = pool.submit(lambda: 1 // 0)
         assert isinstance(failed.exception(), ZeroDivisionError)
-        model = nn.Linear(2, 2).cuda()
-        x = torch.ones(1, 2, device="cuda")
-        exported = torch.export.export(model, (x,)).module()
-        torch.testing.assert_close(exported(x).cpu(), model(x).cpu())
         return squares
 
     assert play(work).results == [[0, 1, 4]] * 2

@@ -16,10 +16,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from course_lib import compute, run
+from course_lib import compute
 from course_lib.context import current
-from course_lib.trace import Event
-from course_sim import Network, records, simulate
+from course_sim import Network, simulate
 
 
 def first_come(late=0.0):
@@ -36,11 +35,11 @@ def first_come(late=0.0):
     return got
 
 
-@pytest.mark.parametrize("late", [0.0, 5.0])
-def test_a_recv_from_any_source_takes_the_earliest_arrival(late):
-    sim = simulate(first_come, late, world_size=4)
-    assert sim.results[0] == [(3, 3), (2, 2), (1, 1)]
-    assert [e.peer for e in sim.trace.of(0)] == [3, 2, 1]
+def test_a_recv_from_any_source_takes_the_earliest_arrival():
+    for late in (0.0, 5.0):
+        sim = simulate(first_come, late, world_size=4)
+        assert sim.results[0] == [(3, 3), (2, 2), (1, 1)]
+        assert [e.peer for e in sim.trace.of(0)] == [3, 2, 1]
 
 
 def any_then_named():
@@ -56,20 +55,13 @@ def any_then_named():
     return a.item(), b.item()
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [
-        lambda x: dist.irecv(x, 0) if dist.get_rank() else dist.isend(x, 1),
-        lambda x: dist.all_reduce(x, async_op=True),
-    ],
-)
-def test_a_wait_with_a_timeout_ends_in_virtual_time(begin):
+def test_a_wait_with_a_timeout_ends_in_virtual_time():
     def program():
         x = torch.full((2,), 1.0 - dist.get_rank())
         if dist.get_rank() == 0:
             compute(3.0)
-            return begin(x).wait(timedelta(seconds=9))
-        work, told = begin(x), []
+            return dist.isend(x, 1).wait(timedelta(seconds=9))
+        work, told = dist.irecv(x, 0), []
         for seconds in (1, 1, 5):
             try:
                 told.append(work.wait(timedelta(seconds=seconds)))
@@ -91,26 +83,6 @@ def test_nobody_deadlocks_who_has_a_timeout():
         return True
 
     assert simulate(program, world_size=2).results == [True, True]
-    assert run(program, world_size=2).results == [True, True]
-
-
-def two_under_way(start, *sources):
-    """Rank 2's message is there before that of rank 1; rank 0 calls recv ``start`` s after it."""
-    rank, inboxes = dist.get_rank(), torch.zeros(len(sources), 1, dtype=torch.int64)
-    compute((start, 1e-6, 0.0)[rank])
-    if rank:
-        return dist.send(torch.tensor([rank]), 0)
-    for work in [dist.irecv(x, src) for x, src in zip(inboxes, sources, strict=True)]:
-        work.wait()
-    return inboxes.flatten().tolist()
-
-
-@pytest.mark.parametrize("start", [0.0, 2e-6])
-@pytest.mark.parametrize("sources", [(None, None), (None, 1)])
-def test_a_recv_from_any_source_holds_up_nobody(start, sources):
-    for buffered in (False, True):
-        run = simulate(two_under_way, start, *sources, world_size=3, buffered=buffered)
-        assert run.results[0] == [2, 1]
 
 
 def test_recvs_are_served_in_the_order_of_posting():
@@ -119,37 +91,22 @@ def test_recvs_are_served_in_the_order_of_posting():
 
 def by_arrival():
     """The answer depends on who comes first."""
-    got = first_come_together()
-    return [source for source, _ in got] if got else None
-
-
-def first_come_together():
-    n, rank = dist.get_world_size(), dist.get_rank()
+    rank, inbox = dist.get_rank(), torch.zeros(1)
     if rank:
-        dist.send(torch.tensor([rank]), 0)
-        return None
-    inbox = torch.zeros(1, dtype=torch.int64)
-    return [(dist.recv(inbox), inbox.item()) for _ in range(n - 1)]
+        return dist.send(torch.ones(1), 0)
+    return [dist.recv(inbox) for _ in range(dist.get_world_size() - 1)]
 
 
-def late_by_arrival():
-    """All have arrived long before the first recv is posted."""
-    compute(0.0 if dist.get_rank() else 1.0)
-    return by_arrival()
-
-
-@pytest.mark.parametrize("program", [by_arrival, late_by_arrival])
-def test_who_comes_at_the_same_time_is_taken_in_any_order(program):
+def test_who_comes_at_the_same_time_is_taken_in_any_order():
     """In the ranks' order without a seed; the seeds between them show every order."""
-    play = functools.partial(simulate, program, world_size=4)
+    play = functools.partial(simulate, by_arrival, world_size=4)
     assert play().results[0] == [1, 2, 3]
-    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 40)}
+    seen = {tuple(play(seed=seed).results[0]) for seed in range(1, 25)}
     assert seen == set(itertools.permutations([1, 2, 3]))
 
 
 def by_rank():
-    got = first_come_together()
-    return sorted(got) if got else None
+    return sorted(by_arrival() or [])
 
 
 def busy():
@@ -180,10 +137,12 @@ def test_another_seed_gives_other_times_and_nothing_else():
 @pytest.mark.slow
 def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     """Where strings have other hashes and memory other addresses."""
-    code = ("import hashlib, pickle; from course_sim import Network, simulate; "
-            "import test_messages; net = Network(jitter=0.5); "
-            "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
-            "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())")  # fmt: skip
+    code = (
+        "import hashlib, pickle; from course_sim import Network, simulate; "
+        "import test_messages; net = Network(jitter=0.5); "
+        "run = simulate(test_messages.busy, world_size=6, network=net, seed=4); "
+        "print(hashlib.sha256(pickle.dumps(run.trace)).hexdigest())"
+    )
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": path}
     done = subprocess.run(
@@ -191,20 +150,6 @@ def test_the_same_program_and_seed_give_the_same_trace_in_another_process():
     )
     here = simulate(busy, world_size=6, network=Network(jitter=0.5), seed=4)
     assert done.stdout.strip() == hashlib.sha256(pickle.dumps(here.trace)).hexdigest()
-
-
-def test_a_trace_is_made_when_it_is_looked_at(monkeypatch):
-    trace = simulate(busy, world_size=6).trace
-    made, make = [], records.Record.event
-    monkeypatch.setattr(records.Record, "event", lambda *a: made.append(a) or make(*a))
-    events = trace.events
-    assert isinstance(events, list) and len(events) > 20 and not made
-    plain = list(events)
-    assert len(made) == len(plain) == len(events) and type(plain[0]) is Event
-    assert plain == events == plain and events[:2] + events[2:] == plain
-    back = pickle.loads(pickle.dumps(trace))
-    assert back == trace and type(back.events) is list
-    assert len(made) == len(plain)  # once
 
 
 def rows_and_columns():
@@ -225,21 +170,11 @@ def rows_and_columns():
 
 def test_groups_keep_to_themselves():
     assert simulate(rows_and_columns, world_size=4).results == [
-        [3, 5, 2, 0, [0, 1]], [3, 10, 2, 1, [0, 1]], [12, 5, 8, 0, [2, 3]], [12, 10, 8, 1, [2, 3]]
-    ]  # fmt: skip
-
-
-def group_in_passing():
-    """Who is no member of a group does not wait for it."""
-    rank, x = dist.get_rank(), torch.zeros(1)
-    if rank < 2:
-        group = dist.new_group([0, 1])
-        dist.barrier(group)
-        if rank == 0:
-            dist.send(x, 2)
-    else:
-        dist.recv(x, 0)
-        dist.new_group([0, 1])
+        [3, 5, 2, 0, [0, 1]],
+        [3, 10, 2, 1, [0, 1]],
+        [12, 5, 8, 0, [2, 3]],
+        [12, 10, 8, 1, [2, 3]],
+    ]
 
 
 def members_alone():
@@ -248,9 +183,8 @@ def members_alone():
         dist.barrier(group)
 
 
-@pytest.mark.parametrize("program", [group_in_passing, members_alone])
-def test_groups_are_made_as_gloo_makes_them(program):
-    simulate(program, world_size=3)
+def test_groups_may_be_made_by_their_members_alone():
+    simulate(members_alone, world_size=3)
 
 
 def swapped_collectives():

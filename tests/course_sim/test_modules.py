@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import textwrap
 import warnings
 from functools import partial
 
@@ -13,17 +14,16 @@ import torch.distributed as dist
 
 from course_lib import RankFailed, run, simulate
 
-ENGINES = {"run": partial(run, timeout=30), "simulate": simulate}
 SIZE = 3
+PLAY = partial(simulate, world_size=SIZE)
 FILES = {
     "state.py": """
-        import enum, functools, tempfile, threading
+        import enum, threading
         from dataclasses import dataclass
         import torch.distributed as dist
 
         RANK = None
         LOCK = threading.Lock()
-        FILE = tempfile.TemporaryFile("w+")
 
         def setup():
             global RANK
@@ -32,10 +32,6 @@ FILES = {
         def collect(item, into=[]):
             into.append(item)
             return list(into)
-
-        @functools.cache
-        def cached():
-            return [dist.get_rank()]
 
         class Registry:
             entries = []
@@ -57,27 +53,6 @@ FILES = {
             rank: int
             color: Color = Color.RED
         """,
-    "sub/__init__.py": """
-        from .left import left
-        NAME = "sub"
-        """,
-    "sub/left.py": """
-        import state
-        from . import right
-
-        SEEN = []
-
-        def left():
-            SEEN.append(state.RANK)
-            return right.right()
-        """,
-    "sub/right.py": """
-        from state import collect
-        from . import left as partner
-
-        def right():
-            return collect(partner.SEEN[-1]), partner.SEEN
-        """,
     "late.py": """
         import torch.distributed as dist
         HERE = [dist.get_rank()] if dist.is_initialized() else []
@@ -90,8 +65,10 @@ FILES = {
         def answer():
             return 42
         """,
-    "training.py": """
-        import helper, state
+    "own/__init__.py": "",
+    "own/training.py": """
+        import state
+        from . import helper
         import torch.distributed as dist
 
         def note():
@@ -105,8 +82,9 @@ FILES = {
         class Thing:
             pass
         """,
-    "helper.py": """
-        import state, training
+    "own/helper.py": """
+        import state
+        from . import training
         MADE = []
         def step():
             training.note()
@@ -119,16 +97,9 @@ FILES = {
 }
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    return partial(ENGINES[request.param], world_size=SIZE)
-
-
 @pytest.fixture(autouse=True)
 def files(tmp_path, monkeypatch):
     """A folder with modules of the user's own, which this process forgets afterwards."""
-    import textwrap
-
     for name, text in FILES.items():
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
@@ -146,6 +117,11 @@ def files(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+USED = [(r, [r], [r], r, True) for r in range(SIZE)]
+TRAINED = [(r, [r], True) for r in range(SIZE)]
+IMPORTED = [[r, "more"] for r in range(SIZE)]
+
+
 def uses_state():
     import state
 
@@ -153,47 +129,30 @@ def uses_state():
     state.setup()
     state.Registry.entries.append(rank)
     state.Registry.get().rank = rank
-    state.cached().append(rank)
-    state.FILE.write(f"rank {rank}")
     with state.LOCK:
         dist.barrier()
-    state.FILE.seek(0)
     only = state.Registry.get().rank
     again = importlib.import_module("state") is state is sys.modules["state"]
-    return (
-        state.RANK,
-        state.collect(rank),
-        state.cached(),
-        state.Registry.entries,
-        only,
-        state.FILE.read(),
-        again,
-    )
+    return state.RANK, state.collect(rank), state.Registry.entries, only, again
 
 
 @pytest.mark.slow
+def test_under_run_it_is_the_same():
+    training = importlib.import_module("own.training")
+    play = partial(run, world_size=SIZE, timeout=30)
+    assert play(training.train).results == TRAINED
+    assert play(uses_state).results == USED
+    assert play(imports_late).results == IMPORTED
+    assert "late" not in sys.modules
+
+
 @pytest.mark.parametrize("imported", [True, False], ids=["imported before", "imported late"])
-def test_what_a_module_keeps_is_each_ranks_own(engine, imported):
+def test_what_a_module_keeps_is_each_ranks_own(imported):
     mine = importlib.import_module("state") if imported else None
-    wanted = [(r, [r], [r, r], [r], r, f"rank {r}", True) for r in range(SIZE)]
-    assert engine(uses_state).results == wanted
-    assert engine(uses_state).results == wanted
+    for _ in range(2):
+        assert PLAY(uses_state).results == USED
     assert sys.modules.get("state") is mine
     assert mine is None or (mine.RANK is None and mine.Registry.entries == [])
-
-
-def uses_a_package():
-    import state
-    from sub import NAME, left
-
-    state.setup()
-    dist.barrier()
-    return NAME, left()
-
-
-def test_modules_that_import_one_another_see_the_same_state(engine):
-    importlib.import_module("sub")
-    assert engine(uses_a_package).results == [("sub", ([r], [r])) for r in range(SIZE)]
 
 
 def imports_late():
@@ -204,15 +163,14 @@ def imports_late():
     return late.HERE
 
 
-def test_what_only_ranks_import_is_their_own_and_does_not_stay(engine):
-    assert engine(imports_late).results == [[r, "more"] for r in range(SIZE)]
+def test_what_only_ranks_import_is_their_own_and_does_not_stay():
+    assert PLAY(imports_late).results == IMPORTED
     assert "late" not in sys.modules
 
 
-def test_a_function_of_a_module_that_others_import_is_of_the_same_world_as_they(engine):
-    training = importlib.import_module("training")
-    assert engine(training.train).results == [(r, [r], True) for r in range(SIZE)]
-    assert engine(partial(training.train)).results == [(r, [r], True) for r in range(SIZE)]
+def test_a_function_of_a_module_that_others_import_is_of_the_same_world_as_they():
+    training = importlib.import_module("own.training")
+    assert PLAY(training.train).results == PLAY(partial(training.train)).results == TRAINED
 
 
 def returns(result):
@@ -222,9 +180,9 @@ def returns(result):
     return state.Result(dist.get_rank()), state.Result, state.Color.RED, state.setup
 
 
-def test_arguments_and_results_are_of_the_classes_of_whoever_looks(engine):
+def test_arguments_and_results_are_of_the_classes_of_whoever_looks():
     state = importlib.import_module("state")
-    for rank, (result, kind, red, function) in enumerate(engine(returns, state.Result(7)).results):
+    for rank, (result, kind, red, function) in enumerate(PLAY(returns, state.Result(7)).results):
         assert type(result) is state.Result is kind and result.rank == rank
         assert result.color is red is state.Color.RED and function is state.setup
 
@@ -280,7 +238,7 @@ def many():
 
 def test_many_ranks_have_each_their_own():
     importlib.import_module("state")
-    assert simulate(many, world_size=256).results == list(range(256))
+    assert simulate(many, world_size=64).results == list(range(64))
 
 
 def test_clean_up_after_a_failure():

@@ -21,20 +21,19 @@ def exactly(value):
     return pytest.approx(value, rel=1e-9, abs=0)
 
 
-def star(at_once=True):
+def star():
     x, n, rank = torch.ones(S // 4), dist.get_world_size(), dist.get_rank()
     if rank:
         dist.send(x, 0)
         dist.recv(x, 0)
         return x[0].item()
     inboxes = [torch.zeros(S // 4) for _ in range(1, n)]
-    works = [dist.irecv(inbox, 1 + k) for k, inbox in enumerate(inboxes)] if at_once else []
-    for k, inbox in enumerate(inboxes):
-        works[k].wait() if at_once else dist.recv(inbox, 1 + k)
+    works = [dist.irecv(inbox, 1 + k) for k, inbox in enumerate(inboxes)]
+    for work, inbox in zip(works, inboxes, strict=True):
+        work.wait()
         x += inbox
-    works = [dist.isend(x, peer) for peer in range(1, n)] if at_once else []
-    for peer in range(1, n):
-        works[peer - 1].wait() if at_once else dist.send(x, peer)
+    for work in [dist.isend(x, peer) for peer in range(1, n)]:
+        work.wait()
     return x[0].item()
 
 
@@ -86,13 +85,6 @@ def test_a_star_whose_root_posts_everything_at_once_pays_latency_once_each_way()
     assert sim.results == [float(N)] * N
 
 
-def test_a_star_whose_root_takes_one_after_another_pays_latency_for_each_message_in():
-    """A recv is done when the message is in, a send when it has left: out again, they overlap."""
-    sim = simulate(star, False, world_size=N, network=NET)
-    assert sim.seconds == exactly((N - 1) * (A + S * B) + A + (N - 1) * S * B)
-    assert sim.results == [float(N)] * N
-
-
 def test_hierarchical_takes_its_formula():
     outside = Network(latency=11e-6, bandwidth=2e9)
     network = Network.cluster(N // 8, 8, intra=NET, inter=outside)
@@ -103,27 +95,13 @@ def test_hierarchical_takes_its_formula():
 
 
 def test_ring_takes_its_formula_and_sends_no_byte_too_many():
-    n, elements = 64, 256
+    n, elements = 32, 64
     sim = simulate(ring, elements, world_size=n, network=NET)
     nbytes = n * elements * 4
     assert sim.seconds == exactly(2 * (n - 1) * (A + nbytes / n * B))
     right = (torch.arange(n * elements, dtype=torch.float32) % 7) * n + n * (n - 1) / 2
     assert all(torch.equal(result, right) for result in sim.results)
     assert {sim.trace.bytes_sent(r) for r in range(n)} == {2 * (n - 1) * nbytes // n}
-
-
-def one_message(nbytes):
-    x = torch.zeros(nbytes, dtype=torch.uint8)
-    dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
-
-
-@pytest.mark.parametrize("nbytes", [0, 10**6])
-def test_one_message_takes_alpha_plus_s_beta(nbytes):
-    sim = simulate(one_message, nbytes, world_size=2, network=NET)
-    assert sim.seconds == exactly(A + nbytes * B)
-    send, recv = sim.trace.ops("send")[0], sim.trace.ops("recv")[0]
-    assert send.completed == pytest.approx(nbytes * B)
-    assert recv.completed == exactly(NET.seconds(nbytes))
 
 
 def late(nbytes, seconds, late_rank=1):
@@ -137,12 +115,23 @@ def late(nbytes, seconds, late_rank=1):
 LARGE = 16_000_000
 
 
+def test_links_are_full_duplex():
+    assert simulate(both_ways, world_size=2, network=NET).seconds == exactly(A + S * B)
+
+
 @pytest.mark.parametrize("late_rank", [0, 1])
 def test_bytes_begin_to_move_when_both_sides_are_there(late_rank):
     sim = simulate(late, LARGE, 2.0, late_rank, world_size=2, network=NET)
     [send], [recv] = sim.trace.ops("send"), sim.trace.ops("recv")
     assert send.completed == exactly(2 + LARGE * B)
     assert recv.completed == exactly(2 + A + LARGE * B)
+
+
+def test_jitter_is_drawn_by_seed_and_only_delays():
+    network = Network(latency=A, bandwidth=1 / B, jitter=0.5)
+    times = {simulate(both_ways, world_size=2, network=network, seed=k).seconds for k in range(5)}
+    assert len(times) == 5
+    assert all(A + S * B <= t <= 1.5 * (A + S * B) for t in times)
 
 
 def test_a_buffered_send_waits_for_nobody():
@@ -156,10 +145,6 @@ def both_ways():
     work = dist.isend(x, 1 - dist.get_rank())
     dist.recv(y, 1 - dist.get_rank())
     work.wait()
-
-
-def test_links_are_full_duplex():
-    assert simulate(both_ways, world_size=2, network=NET).seconds == exactly(A + S * B)
 
 
 def nodes_exchange(per_node):
@@ -185,45 +170,14 @@ def to_everyone(turned):
         work.wait()
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-def test_a_ranks_messages_leave_in_the_order_of_its_sends(seed):
+def test_a_ranks_messages_leave_in_the_order_of_its_sends():
     """Whichever recv was posted first: that is the order in which all links are always in use."""
-    turned, same = (simulate(to_everyone, way, world_size=8, network=NET, seed=seed).seconds
-                    for way in (True, False))  # fmt: skip
+    turned, same = (
+        simulate(to_everyone, way, world_size=8, network=NET, seed=7).seconds
+        for way in (True, False)
+    )
     assert turned == exactly(A + 7 * S * B)
     assert same == exactly(A + 13 * S * B)  # seven at rank 0, and six behind them
-
-
-def overtaken():
-    """Rank 0's small message waits behind a large one; rank 1's, sent later, arrives first."""
-    rank = dist.get_rank()
-    if rank == 0:
-        works = [dist.isend(torch.zeros(10**6), 3), dist.isend(torch.zeros(250), 2)]
-    elif rank == 1:
-        compute(1e-4)
-        works = [dist.isend(torch.zeros(250), 2)]
-    elif rank == 2:
-        works = [dist.irecv(torch.zeros(250), 0), dist.irecv(torch.zeros(250), 1)]
-    else:
-        works = [dist.irecv(torch.zeros(10**6), 0)]
-    for work in works:
-        work.wait()
-
-
-def test_a_message_behind_another_does_not_hold_up_a_third():
-    sim = simulate(overtaken, world_size=4, network=NET)
-    from_0, from_1 = sim.trace.ops("recv")[:2]
-    assert from_1.completed == exactly(1e-4 + A + 1000 * B)
-    assert from_0.completed == exactly(4e6 * B + A + 1000 * B)
-
-
-def test_jitter_is_drawn_by_seed_and_only_delays():
-    network = Network(latency=A, bandwidth=1 / B, jitter=0.5)
-    times = {
-        simulate(one_message, S, world_size=2, network=network, seed=k).seconds for k in range(5)
-    }
-    assert len(times) == 5
-    assert all(A + S * B <= t <= 1.5 * (A + S * B) for t in times)
 
 
 def one_collective(op, nbytes):
@@ -261,9 +215,13 @@ def test_collectives_are_charged_by_the_textbook(op, nbytes):
 
 @pytest.mark.parametrize(
     ("op", "right"),
-    [("all_reduce", 14 * (A + 4096 / 8 * B)), ("broadcast", 3 * (A + 4096 * B)),
-     ("all_gather_single", 7 * (A + 4096 / 8 * B)), ("barrier", 3 * A)],
-)  # fmt: skip
+    [
+        ("all_reduce", 14 * (A + 4096 / 8 * B)),
+        ("broadcast", 3 * (A + 4096 * B)),
+        ("all_gather_single", 7 * (A + 4096 / 8 * B)),
+        ("barrier", 3 * A),
+    ],
+)
 def test_collectives_can_run_as_messages(op, right):
     network = Network(latency=A, bandwidth=1 / B, collectives="messages")
     assert simulate(one_collective, op, 4096, world_size=8, network=network).seconds == exactly(
@@ -272,7 +230,7 @@ def test_collectives_can_run_as_messages(op, right):
 
 
 @pytest.mark.parametrize("op", ["broadcast", "reduce", "gather", "scatter", "barrier"])
-@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("n", [1, 5, 8])
 def test_the_messages_of_a_collective_reach_everyone(op, n):
     """Whoever has to have heard of somebody has, along the messages."""
     heard = [{r} for r in range(n)]
@@ -289,10 +247,7 @@ def test_the_messages_of_a_collective_reach_everyone(op, n):
         assert all(root in h for h in heard)
 
 
-@pytest.mark.parametrize(
-    "words", [{"latency": -1.0}, {"bandwidth": 0}, {"latency": math.nan}, {"jitter": math.inf},
-              {"collectives": "magic"}, {"bandwidth": "fast"}],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [{"latency": -1.0}, {"bandwidth": "fast"}, {"collectives": "x"}])
 def test_an_impossible_network_is_refused(words):
     with pytest.raises(ValueError, match="Network"):
         Network(**words)

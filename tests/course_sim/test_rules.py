@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from datetime import timedelta
@@ -60,7 +61,7 @@ def test_no_other_barrier_is_a_wait(engine, group_of):
 
 def meets_late(late, seconds):
     if dist.get_rank() == late:
-        time.sleep(1.5)
+        time.sleep(1.0)
     dist.monitored_barrier(timeout=timedelta(seconds=seconds))
     return True
 
@@ -70,17 +71,11 @@ def test_the_timeout_of_a_monitored_barrier_is_rank_0s(engine):
     assert engine(meets_late, 0, 0.5, world_size=3).results == [True] * 3
 
 
-@both_gloos
-def test_rank_0_gives_up_who_is_late(engine):
-    with pytest.raises(RankFailed, match=r"monitored_?[bB]arrier"):
-        engine(meets_late, 2, 0.5, world_size=3)
-
-
 def expects_to_be_alone(late):
     """The last rank comes when the barrier has been given up, or not at all."""
     try:
         if dist.get_rank() == 2:
-            time.sleep(1.5)
+            time.sleep(1.0)
         if dist.get_rank() < 2 or late:
             dist.monitored_barrier(timeout=timedelta(seconds=0.5))
     except RuntimeError:
@@ -89,10 +84,10 @@ def expects_to_be_alone(late):
 
 
 @both_gloos
-@pytest.mark.parametrize("late", [False, True])
-def test_who_gives_up_a_monitored_barrier_leaves_nobody_in_it(engine, late):
-    results = engine(expects_to_be_alone, late, world_size=3).results
-    assert results == ["raised", "raised", "raised" if late else "returned"]
+def test_who_gives_up_a_monitored_barrier_leaves_nobody_in_it(engine):
+    for late in (False, True):
+        results = engine(expects_to_be_alone, late, world_size=3).results
+        assert results == ["raised", "raised", "raised" if late else "returned"]
 
 
 def test_nccl_has_no_monitored_barrier():
@@ -110,19 +105,6 @@ def test_the_backend_that_refuses_is_named(backend):
         simulate(reduces, torch.int16, world_size=2, backend=backend)
 
 
-def broadcasts_complex():
-    x = torch.tensor([1 + 2j]) * (dist.get_rank() + 1)
-    options = dist.BroadcastOptions()
-    options.rootRank, options.rootTensor = 1, 0
-    dist.group.WORLD.broadcast([x], options).wait()
-    return x.tolist()
-
-
-@both_gloos
-def test_a_group_broadcasts_complex_numbers(engine):
-    assert engine(broadcasts_complex, world_size=2).results == [[2 + 4j]] * 2
-
-
 def gathers(shapes):
     out = [torch.empty(shape) for shape in shapes]
     mine = torch.full(shapes[dist.get_rank()], float(dist.get_rank()))
@@ -130,43 +112,34 @@ def gathers(shapes):
     return [(tuple(o.shape), o.sum().item()) for o in out]
 
 
-@pytest.mark.parametrize("shapes", [((2, 3), (3, 2)), ((2,), (3,)), ((2, 3), (2, 3))])
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 2)), ((2,), (3,))])
 def test_nccl_gathers_whatever_shapes_a_list_has(shapes):
     size = torch.Size(shapes[1]).numel()
     wanted = [(shapes[0], 0.0), (shapes[1], float(size))]
     assert simulate(gathers, shapes, world_size=2, backend="nccl").results == [wanted] * 2
 
 
-def asks_for_a_future(op):
+def futures_of():
+    x, parts = torch.ones(2), list(torch.ones(2, 1))
     calls = {
-        "reduce_scatter": lambda: dist.reduce_scatter(
-            torch.empty(1), list(torch.ones(2, 1)), async_op=True
-        ),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(
-            torch.empty(1), torch.ones(2), async_op=True
-        ),
-        "all_reduce": lambda: dist.all_reduce(torch.ones(2), async_op=True),
-        "all_to_all": lambda: dist.all_to_all(
-            list(torch.empty(2, 1)), list(torch.ones(2, 1)), async_op=True
-        ),
+        "reduce_scatter": lambda: dist.reduce_scatter(x[:1], parts, async_op=True),
+        "all_reduce": lambda: dist.all_reduce(x, async_op=True),
+        "all_to_all": lambda: dist.all_to_all(list(torch.empty(2, 1)), parts, async_op=True),
     }
-    work = calls[op]()
-    try:
-        work.get_future().wait()
-        return True
-    except RuntimeError:
-        return False
-    finally:
+    out = []
+    for op, call in calls.items():
+        work = call()
+        with contextlib.suppress(RuntimeError):
+            work.get_future().wait()
+            out.append(op)
         work.wait()
+    return out
 
 
 @every_engine
 def test_futures_are_where_the_backend_has_them(engine):
-    has = [
-        engine(asks_for_a_future, op, world_size=2).results == [True] * 2
-        for op in ("reduce_scatter", "reduce_scatter_tensor", "all_reduce", "all_to_all")
-    ]
-    assert has == [engine is ENGINES["nccl"]] * 2 + [True] * 2
+    has = ["reduce_scatter"] * (engine is ENGINES["nccl"]) + ["all_reduce", "all_to_all"]
+    assert engine(futures_of, world_size=2).results == [has] * 2
 
 
 def makes_rpcs():
@@ -235,20 +208,15 @@ def test_streams_take_a_device_by_name():
     assert simulate(synchronizes, world_size=2, backend="nccl").results == [True] * 2
 
 
-@pytest.mark.parametrize("backend", ["gloo", "nccl"])
-@pytest.mark.parametrize("who", ["the sender", "the receiver"])
-def test_a_second_wait_for_a_message_never_returns_on_gloo(backend: str, who: str):
-    def waits_twice() -> float:
-        x = torch.full((2,), 1.0 + dist.get_rank())
-        sends = dist.get_rank() == 0
-        work = dist.isend(x, 1) if sends else dist.irecv(x, 0)
-        work.wait()
-        if sends == (who == "the sender"):
-            work.wait()
-        return x.sum().item()
+def waits_twice():
+    x = torch.full((2,), 1.0 + dist.get_rank())
+    work = dist.irecv(x, 0) if dist.get_rank() else dist.isend(x, 1)
+    work.wait()
+    work.wait()
+    return x.sum().item()
 
-    if backend == "nccl":
-        assert simulate(waits_twice, world_size=2, backend=backend).results == [2.0, 2.0]
-        return
+
+def test_a_second_wait_for_a_message_never_returns_on_gloo():
+    assert simulate(waits_twice, world_size=2, backend="nccl").results == [2.0, 2.0]
     with pytest.raises(RankFailed, match="on gloo a second wait\\(\\) for the same send or recv"):
         simulate(waits_twice, world_size=2)

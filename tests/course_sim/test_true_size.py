@@ -17,7 +17,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
-    RowwiseParallel,
     loss_parallel,
     parallelize_module,
 )
@@ -143,19 +142,13 @@ def make_model(layers=2, d=256):
     return nn.Sequential(*[block() for _ in range(layers)])
 
 
-def train(model, optimizer, autocast=False):
+def train(model, optimizer):
     inputs = torch.randn(512, 256)
     for _ in range(2):
-        with torch.autocast(device().type, torch.bfloat16, enabled=autocast):
-            loss = model(inputs).float().square().mean()
+        loss = model(inputs).square().mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-
-
-def with_ddp():
-    model = DistributedDataParallel(make_model(), bucket_cap_mb=1)
-    train(model, torch.optim.AdamW(model.parameters(), foreach=True), autocast=True)
 
 
 def shard(model, mesh=None):
@@ -171,15 +164,7 @@ def with_fully_shard():
     model.to_empty(device=device())
     train(model, torch.optim.AdamW(model.parameters(), fused=True))
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-
-
-def with_data_and_tensor_parallel():
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("dp", "tp"))
-    model = make_model().to(torch.bfloat16)
-    for block in model:
-        parallelize_module(block, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    shard(model, mesh["dp"])
-    train(model, torch.optim.AdamW(model.parameters()))
+    return dist.get_rank() + 1
 
 
 def with_data_and_pipeline():
@@ -203,6 +188,7 @@ def with_data_and_pipeline():
             dist.send(inputs.grad, dst=other)
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad, group=replicas)
+    return rank + 1
 
 
 def with_torchs_pipeline():
@@ -222,12 +208,11 @@ def exchange_experts():
     dist.all_to_all_single(mine, rows, [64] * n, [64] * n)
     done = functional.all_to_all_single_autograd(mine @ weight, None, None, dist.group.WORLD)
     done.sum().backward()
+    return dist.get_rank() + 1
 
 
 ALIKE = [
-    (8, with_ddp, [0], TWO_NODES),
     (4, with_fully_shard, [3], TWO_NODES),
-    (4, with_data_and_tensor_parallel, [0], TWO_NODES),
     (8, with_data_and_pipeline, [0, 4], Network(1e-6, 20e9)),  # a link for each rank
     (8, exchange_experts, [0], TWO_NODES),
 ]
@@ -239,6 +224,7 @@ def test_one_rank_takes_as_long_as_all_that_do_the_same(n, fn, play, network):
         sized(fn, world_size=n, gpu=SLOW, network=network, play=ranks) for ranks in (None, play)
     )
     assert some.seconds == every.seconds > 0
+    assert [r for r, result in enumerate(some.results) if result] == play
     for rank in play:
         assert some.memory.by_rank[rank] == every.memory.by_rank[rank]
         assert some.kernels[rank].kinds == every.kernels[rank].kinds
@@ -252,24 +238,9 @@ def test_a_pipeline_of_torchs_own_takes_its_bubble():
     assert busy * (4 + 2) / 4 < run.seconds < 1.2 * busy * (4 + 2) / 4
 
 
-def test_ranks_that_are_not_played_have_no_result():
-    assert sized(dist.get_rank, world_size=4, play=[3, 1]).results == [None, 1, None, 3]
-
-
 def test_a_tensor_without_values_cannot_be_returned():
     with pytest.raises(RankFailed, match=r"rank 0 returned a FakeTensor.*: return plain data"):
         sized(lambda: torch.empty(3))
-
-
-def test_a_functional_collective_takes_its_time_on_the_network():
-    def gather_and_scatter():
-        x = functional.all_reduce(torch.empty(1000), "sum", dist.group.WORLD)
-        return tuple(functional.all_gather_single(x, 0, dist.group.WORLD).shape)
-
-    run = sized(gather_and_scatter, world_size=4, network=Network(1e-3, 1e9), play=[0])
-    assert run.results[0] == (4000,)
-    assert [event.op for event in run.trace.events] == ["all_reduce", "all_gather_single"]
-    assert run.seconds > 3e-3
 
 
 def test_a_message_to_a_rank_that_is_not_played_is_refused_in_one_line():
@@ -307,12 +278,8 @@ def test_a_collective_waits_for_played_ranks_alone():
 ASKING = {
     "item": lambda x: x.sum().item(),
     "if": lambda x: 1 if x.sum() > 3 else 2,
-    "tolist": lambda x: x.tolist(),
     "print": print,
-    "format": lambda x: f"{x.sum():.2f}",
-    "numpy": lambda x: x.numpy(),
     "mask": lambda x: x[x > 0],
-    "equal": lambda x: torch.equal(x, x),
     "object": lambda x: dist.broadcast_object_list([x.shape]),
 }
 
@@ -379,10 +346,10 @@ def test_a_script_that_says_cuda_runs_at_its_true_size():
     assert "foreach_addcdiv" in kinds
 
 
-@pytest.mark.parametrize(
-    "decide", [lambda loss: 1 if loss.item() < 2 else 3, lambda x: 1 if x else 2]
-)
-def test_a_script_that_decides_by_a_value_is_told_its_line(decide):
+def test_a_script_that_decides_by_a_value_is_told_its_line():
+    def decide(loss):
+        return 1 if loss.item() < 2 else 3
+
     with pytest.raises(CourseError, match=r"rank 0 asks for a value, by .*true_size.py, line"):
         sized(say_cuda, decide, world_size=1, cuda=True)
 
@@ -399,7 +366,7 @@ def lose_in_parallel(mesh_size):
 
 
 def test_several_played_ranks_may_be_inside_of_loss_parallel():
-    every, one = (sized(lose_in_parallel, 4, world_size=4, play=ranks) for ranks in (None, [0]))
+    every, one = (sized(lose_in_parallel, 2, world_size=2, play=ranks) for ranks in (None, [0]))
     assert every.seconds == one.seconds > 0
 
 
@@ -409,9 +376,7 @@ def test_several_played_ranks_may_be_inside_of_loss_parallel():
         ({"gpu": "h100"}, "gpu='h100': give a GPU, as GPU.h100"),
         ({"gpu": GPU.h100(), "backend": "gloo"}, "gpu=…: .* say backend='nccl'"),
         ({"play": [0]}, "play=.0.: .* say gpu=GPU.h100"),
-        ({"gpu": GPU.h100(), "play": []}, "play=..: give one or more ranks, 0 to 3"),
         ({"gpu": GPU.h100(), "play": [4]}, "play=.4.: give one or more ranks, 0 to 3"),
-        ({"gpu": GPU.h100(), "play": 0}, "play=0: give one or more ranks, 0 to 3"),
     ],
 )
 def test_bad_arguments_get_one_line(more, text):
@@ -487,6 +452,7 @@ def test_a_step_is_drawn():
     picture = draw.timeline(run)
     assert "all_gather_single" in picture.words
     assert picture.axes[0].get_ylim() == (0.5, -0.5)  # the rank that was played has the only lane
+<<<<<<< HEAD
 
 
 def test_a_run_with_values_has_none_of_it():
@@ -510,3 +476,5 @@ def test_a_group_takes_tensors_where_the_world_takes_them():
         return dist.get_backend_config(dist.new_group([0, 1])), dist.get_backend_config()
 
     assert simulate(ask, world_size=2, backend="nccl").results == [("cpu:nccl", "cpu:nccl")] * 2
+=======
+>>>>>>> T1

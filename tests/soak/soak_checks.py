@@ -7,7 +7,6 @@ COUNT=3 make soak SOAK_ARGS="-k mutants"           so many mutants of each right
 from __future__ import annotations
 
 import ast
-import copy
 import random
 import time
 from collections.abc import Iterator
@@ -22,64 +21,54 @@ from course_check.verdict import Verdict
 from course_exercises.catalogue import exercises, find
 
 LEAST = 0.95  # of the mutants are rejected; one that is not behaves as before, or shows a hole
-OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod,
-             ast.Mod: ast.FloorDiv, ast.Div: ast.Mult}  # fmt: skip
-COMPARISONS = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
-               ast.Gt: ast.GtE, ast.GtE: ast.Gt}  # fmt: skip
-NAMES = {"right": "left", "left": "right", "inbox": "outbox", "outbox": "inbox", "into": "out",
-         "out": "into", "rank": "world", "send": "recv", "recv": "send", "isend": "irecv",
-         "irecv": "isend"}  # fmt: skip
+OPERATORS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mod}
+COMPARISONS = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.Gt: ast.GtE}
+PAIRS = (("right", "left"), ("inbox", "outbox"), ("into", "out"), ("send", "recv"))
+PAIRS += (("isend", "irecv"),)
+NAMES = dict(PAIRS) | {second: first for first, second in PAIRS}
 
 
-def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
-    """What this node may become: (in words, the new node); None removes a statement."""
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What this node may become: (in words, the new node)."""
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
-        new = copy.deepcopy(node)
-        new.op = OPERATORS[type(node.op)]()
-        yield "operator", new
+        yield "operator", ast.BinOp(node.left, OPERATORS[type(node.op)](), node.right)
     if isinstance(node, ast.AugAssign):
-        yield "assigned, not added", ast.Assign([copy.deepcopy(node.target)], node.value)
+        yield "assigned, not added", ast.Assign([node.target], node.value)
     if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
-        new_compare = copy.deepcopy(node)
-        new_compare.ops[0] = COMPARISONS[type(node.ops[0])]()
-        yield "comparison", new_compare
+        ops = [COMPARISONS[type(node.ops[0])](), *node.ops[1:]]
+        yield "comparison", ast.Compare(node.left, ops, node.comparators)
     if isinstance(node, ast.Constant) and type(node.value) is int:
         for other in (node.value + 1, node.value - 1):
             yield f"{node.value} becomes {other}", ast.Constant(other)
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in NAMES:
         yield f"{node.id} becomes {NAMES[node.id]}", ast.Name(NAMES[node.id], ast.Load())
     if isinstance(node, ast.Attribute) and node.attr in NAMES:
-        yield (
-            f".{node.attr} becomes .{NAMES[node.attr]}",
-            ast.Attribute(node.value, NAMES[node.attr], node.ctx),
-        )
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (
-        "clone", "contiguous") and not node.args:  # fmt: skip
-        yield f"{node.func.attr}() dropped", node.func.value
+        new_name = NAMES[node.attr]
+        yield f".{node.attr} becomes .{new_name}", ast.Attribute(node.value, new_name, node.ctx)
+    if isinstance(node, ast.Call) and ast.unparse(node).endswith((".clone()", ".contiguous()")):
+        yield "copy dropped", node.func.value
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield "statement dropped: " + ast.unparse(node)[:40], ast.Pass()
 
 
+class Put(ast.NodeTransformer):
+    """Puts a node in another one's place."""
+
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
+        self.old, self.new = old, new
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.new if node is self.old else self.generic_visit(node)
+
+
 def mutants(source: str) -> Iterator[tuple[str, str]]:
     """Every mutant: (line and change, source)."""
-    tree = ast.parse(source)
-    places = [(parent, name, index, child) for parent in ast.walk(tree)
-              for name, value in ast.iter_fields(parent)
-              for index, child in enumerate(value if isinstance(value, list) else [value])
-              if isinstance(child, ast.AST)]  # fmt: skip
-    for parent, name, index, child in places:
-        for words, new in changes(child):
-            field = getattr(parent, name)
-            if isinstance(field, list):
-                field[index] = new
-            else:
-                setattr(parent, name, new)
-            ast.fix_missing_locations(tree)
-            yield f"line {getattr(child, 'lineno', 0)}: {words}", ast.unparse(tree)
-            if isinstance(field, list):
-                field[index] = child
-            else:
-                setattr(parent, name, child)
+    for place, node in enumerate(ast.walk(ast.parse(source))):
+        for words, new in changes(node):
+            tree = ast.parse(source)
+            changed = Put([*ast.walk(tree)][place], new).visit(tree)
+            line = getattr(node, "lineno", 0)
+            yield f"line {line}: {words}", ast.unparse(ast.fix_missing_locations(changed))
 
 
 def verdict_of(exercise: str, source: str) -> Verdict:
@@ -99,8 +88,13 @@ def test_no_right_answer_is_refused_while_every_core_is_busy(exercise: str) -> N
             seconds.append(time.monotonic() - start)
             if not verdict.passed:
                 refused.append(f"repeat {number}, {way}:\n{verdict}")
-    report(f"checks_repeats_{exercise}", repeats=len(seconds), refused=refused,
-           median=median(seconds), most=max(seconds))  # fmt: skip
+    report(
+        f"checks_repeats_{exercise}",
+        repeats=len(seconds),
+        refused=refused,
+        median=median(seconds),
+        most=max(seconds),
+    )
     assert not refused
 
 

@@ -1,4 +1,4 @@
-"""Grading at length: the zoo by the judge, a class three times, sixty with two interruptions.
+"""Grading at length: the zoo by the judge, and a class of sixty with two interruptions.
 
 COUNT=200 make soak SOAK_ARGS="-k interrupted"    a larger class; sixty without COUNT
 make soak SOAK_ARGS="-k 'grading and zoo and 05'"  the zoo of one lesson
@@ -12,9 +12,10 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -46,8 +47,9 @@ LESSONS = sorted({e.number[:2] for e in exercises().values()})
 def test_grading_the_zoo_gives_the_diagnoses_of_check(lesson: str) -> None:
     different = []
     with RankServer() as ranks:
-        mine = [name for name, e in exercises().items()
-                if e.number.startswith(lesson) and not e.on_gpus]  # fmt: skip
+        mine = [
+            name for name, e in exercises().items() if e.number.startswith(lesson) and not e.on_gpus
+        ]
         for name, way in ((n, w) for n in mine for w in (*zoo.right(n), *zoo.wrong(n))):
             order = Order(name, zoo.source(name, way), [], [])
             limits = Limits(play_seconds=30, exercise_seconds=600)
@@ -100,32 +102,21 @@ def hears_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class Watched:
-    """The command as a process, and the memory of all that comes of it (PSS, so that what
-    processes share is counted once)."""
+class Grading:
+    """The command as a process."""
 
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "course_lib", "grade", *words], cwd=ROOT, text=True,
+            [sys.executable, "-m", "course_lib", "grade", *words],
+            cwd=ROOT,
+            text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=hears_interrupts,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            preexec_fn=hears_interrupts,
+        )
         self.lines: list[str] = []
-        self.seen: set[int] = set()
-        self.peak = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            try:
-                children = psutil.Process(self.process.pid).children(recursive=True)
-            except psutil.NoSuchProcess:
-                return
-            members = [self.process.pid, *(child.pid for child in children)]
-            self.seen.update(members)
-            self.peak = max(self.peak, sum(map(pss, members)))
+        self.seen: set[int] = set()  # processes that came of it
 
     def graded(self) -> Iterator[str]:
         """Names as they are graded; everything that is said is kept in ``lines``."""
@@ -133,39 +124,10 @@ class Watched:
         for line in self.process.stdout:
             self.lines.append(line)
             if (told := re.match(r"\[\d+/\d+\] (\S+): ", line)) and "graded before" not in line:
+                with suppress(psutil.NoSuchProcess):
+                    children = psutil.Process(self.process.pid).children(recursive=True)
+                    self.seen |= {child.pid for child in children}
                 yield told[1]
-
-    def end(self) -> int:
-        code = self.process.wait()
-        self._over.set()
-        self._thread.join()
-        return code
-
-
-def pss(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:  # it has gone
-        return 0
-    found = re.search(r"^Pss:\s+(\d+)", text, re.M)
-    return int(found[1]) << 10 if found else 0
-
-
-def test_grading_a_class_gives_the_marks_predicted_three_times(tmp_path: Path) -> None:
-    handed = hand_in(tmp_path / "inbox", len(list(roster())))
-    rounds = []
-    for turn in range(3):
-        out = tmp_path / f"out{turn}"
-        start, at, slow = time.monotonic(), time.monotonic(), {}
-        run = Watched(str(tmp_path / "inbox"), "--out", str(out))
-        for name in run.graded():
-            slow[name], at = round(time.monotonic() - at, 1), time.monotonic()
-        code, found = run.end(), surprises(out, handed)
-        rounds.append({"seconds": round(time.monotonic() - start), "peak_mb": run.peak >> 20,
-                       "code": code, "surprises": found, "each": slow})  # fmt: skip
-        report("grading_class", rounds=rounds)
-    assert not [found for r in rounds for found in r["surprises"]]
-    assert [r["code"] for r in rounds] == [0, 0, 0]
 
 
 def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
@@ -173,24 +135,20 @@ def test_grading_that_is_interrupted_loses_nothing_and_does_nothing_twice(tmp_pa
     number = count(60)
     handed = hand_in(tmp_path / "inbox", number)
     words = (str(tmp_path / "inbox"), "--out", str(tmp_path / "out"), "--jobs", "2")
-    start, done, peak, left = time.monotonic(), [], 0, []
+    start, done, left = time.monotonic(), Counter[str](), []
     for stop_after, how in ((number // 5, signal.SIGINT), (number // 2, signal.SIGKILL), (0, None)):
-        run = Watched(*words)
+        run = Grading(*words)
         for name in run.graded():
-            done.append(name)
-            if how is not None and len(done) == stop_after:
+            done[name] += 1
+            if how is not None and done.total() == stop_after:
                 run.process.send_signal(how)
-        code = run.end()
-        peak = max(peak, run.peak)
-        left.append(gone(run.seen, 15.0))
+        code = run.process.wait()
         assert code == {signal.SIGINT: 130, signal.SIGKILL: -9, None: 0}[how], run.lines
+        left += gone(run.seen, 15.0)
     seconds = time.monotonic() - start
-    told = {n: done.count(n) for n in handed}
     found = surprises(tmp_path / "out", handed)
-    report("grading_interrupted", submissions=number, seconds=round(seconds), peak_mb=peak >> 20,
-           a_minute=round(60 * number / seconds, 1), left=left, surprises=found,
-           twice=[n for n, times in told.items() if times > 1])  # fmt: skip
+    report("grading", submissions=number, seconds=round(seconds), left=left, surprises=found)
     assert not found
-    assert left == [[], [], []], "processes that outlive the command"
+    assert left == [], "processes that outlive the command"
     # What SIGINT lets come to its end is told by the next run as graded before; nothing is twice.
-    assert max(told.values()) == 1
+    assert max(done.values()) == 1

@@ -33,9 +33,10 @@ def test_nbval_is_green_every_time(
     finally:
         report(
             f"nbval-{source.stem}",
-            green=len(seconds), wanted=count(20), seconds={"median": median(seconds),
-            "slowest": round(max(seconds, default=0.0), 1)},
-        )  # fmt: skip
+            green=len(seconds),
+            wanted=count(20),
+            seconds={"median": median(seconds), "slowest": round(max(seconds, default=0.0), 1)},
+        )
 
 
 @each_lesson

@@ -44,8 +44,12 @@ def count(default: int) -> int:
 def report(name: str, **numbers: Any) -> None:
     """Write what was measured to build/soak, under the time of day; print it, too."""
     now = datetime.now(UTC)
-    machine = {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg(),
-               "python": platform.python_version(), "torch": torch.__version__}  # fmt: skip
+    machine = {
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
     REPORTS.mkdir(parents=True, exist_ok=True)
     path = REPORTS / f"{name}-{now:%Y-%m-%d-%H%M%S}.json"
     whole = {"date": now.isoformat(timespec="seconds"), **numbers, "machine": machine}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -54,21 +53,6 @@ def compute_in_python(seconds: float) -> None:
         sum(range(1000))
 
 
-def compute_in_torch(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    x = torch.rand(300, 300)
-    while time.perf_counter() < end:
-        x = torch.tanh(x @ x)
-
-
-def be_stopped(seconds: float) -> None:
-    """Stopped by a signal; a child wakes it up again."""
-    code = "import os, sys, time; time.sleep(float(sys.argv[2])); os.kill(int(sys.argv[1]), 18)"
-    waker = subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid()), str(seconds)])
-    os.kill(os.getpid(), signal.SIGSTOP)
-    waker.wait()
-
-
 def be_stopped_later(seconds: float) -> None:
     """Stopped by somebody else at some moment of what follows, mostly within a call."""
     code = (
@@ -78,7 +62,7 @@ def be_stopped_later(seconds: float) -> None:
     subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid()), str(seconds)])
 
 
-WAYS = (sleep, compute_in_python, compute_in_torch, be_stopped, be_stopped_later)
+WAYS = (sleep, compute_in_python, be_stopped_later)
 
 
 # ---- right programs: ``pause()`` passes some time on the slow rank, and none on the others ------
@@ -119,18 +103,6 @@ def returns_early(pause: Callable[[], None], _: int) -> Any:
         pause()
         dist.recv(x, 0) if n > 2 else None
     return True
-
-
-def trains(pause: Callable[[], None], _: int) -> Any:
-    torch.manual_seed(1)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 10))
-    for _ in range(3):
-        model(torch.ones(2, 100)).sum().backward()
-        pause()
-    dist.monitored_barrier()
-    grad = model.module.weight.grad
-    assert grad is not None
-    return bool(torch.isfinite(grad).all())
 
 
 def pauses_in_backward(pause: Callable[[], None], _: int) -> Any:
@@ -200,7 +172,6 @@ def by_hand(pause: Callable[[], None], _: int) -> Any:
 SPECIAL = (
     large,
     returns_early,
-    trains,
     by_hand,
     pauses_in_backward,
     shards,
@@ -248,8 +219,9 @@ def accused(slow: Slow) -> tuple[float, str]:
     """Seconds that the run took, and what it was accused of ("" for nothing)."""
     start = time.perf_counter()
     try:
-        done = run(play, slow, world_size=slow.world_size, timeout=300.0,
-                   init=slow.program is not by_hand)  # fmt: skip
+        done = run(
+            play, slow, world_size=slow.world_size, timeout=300.0, init=slow.program is not by_hand
+        )
     except CourseError as error:
         return time.perf_counter() - start, f"{type(error).__name__}: {error}"
     wrong = "" if all(done.results) else f"a wrong result: {done.results}"
@@ -266,9 +238,15 @@ def test_slow_programs_are_not_accused():
         found = list(pool.map(accused, runs))
     wrong = [f"{slow}: {what}" for slow, (_, what) in zip(runs, found, strict=True) if what]
     seconds = [seconds for seconds, _ in found]
-    report("ranks_false_alarms", runs=number, false_alarms=wrong, seconds_median=median(seconds),
-           seconds_most=round(max(seconds), 1), slower_than_2_s=sum(s > 2 for s in seconds),
-           by_way={w.__name__: sum(r.way is w for r in runs) for w in WAYS})  # fmt: skip
+    report(
+        "ranks_false_alarms",
+        runs=number,
+        false_alarms=wrong,
+        seconds_median=median(seconds),
+        seconds_most=round(max(seconds), 1),
+        slower_than_2_s=sum(s > 2 for s in seconds),
+        by_way={w.__name__: sum(r.way is w for r in runs) for w in WAYS},
+    )
     assert wrong == []
 
 

@@ -41,8 +41,12 @@ def compare_all(seeds: range) -> dict:
         for start in range(0, len(programs), TOGETHER):
             batch = programs[start : start + TOGETHER]
             compare(n, [p for _, p in batch], [s for s, _ in batch], counts, wrong)
-    return {"programs": len(seeds), "steps": dict(counts), "wrong": wrong,
-            "seconds": round(time.monotonic() - begin, 1)}  # fmt: skip
+    return {
+        "programs": len(seeds),
+        "steps": dict(counts),
+        "wrong": wrong,
+        "seconds": round(time.monotonic() - begin, 1),
+    }
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -85,6 +89,9 @@ def compare(n: int, programs: list[dict], seeds: list[int], counts: Counter, wro
     for how, simulated in (("rendezvous", first), ("buffered", buffered)):
         for rank in range(n):
             pairs = zip(seeds, real[rank], simulated.results[rank], strict=True)
-            wrong += [{"seed": seed, "rank": rank, "sends": how}
-                      for seed, a, b in pairs if not equal(a, b)]  # fmt: skip
+            wrong += [
+                {"seed": seed, "rank": rank, "sends": how}
+                for seed, a, b in pairs
+                if not equal(a, b)
+            ]
     counts.update(step["op"] for program in programs for step in program["steps"])

@@ -37,8 +37,12 @@ def test_every_budget_has_a_row():
         assert re.search(rf"\b(kept|NOT KEPT) .*at most {re.escape(allowed)} \(n=", rows[what])
     assert any(what.startswith("the slowest of them, ") for what in rows)
     later = [what for what, text in rows.items() if text == "not measured: minutes; see --all"]
-    assert later == ["chunked ring on 1024 simulated ranks", "nbval of each lesson",
-                     "the zoo, CPU", "make test"]  # fmt: skip
+    assert later == [
+        "chunked ring on 1024 simulated ranks",
+        "nbval of each lesson",
+        "the zoo, CPU",
+        "make test",
+    ]
 
 
 def test_a_rehearsal_of_the_gpu_report_runs_every_part(tmp_path: Path, monkeypatch):

@@ -65,12 +65,21 @@ class Job:
         with self.log.open("a") as log:
             self.agents = [
                 subprocess.Popen(
-                    [sys.executable, "-m", "torch.distributed.run", *words, f"--epochs={EPOCHS}",
-                     f"--checkpoint={self.checkpoint}"],
-                    env=ENVIRONMENT | variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                    [
+                        sys.executable,
+                        "-m",
+                        "torch.distributed.run",
+                        *words,
+                        f"--epochs={EPOCHS}",
+                        f"--checkpoint={self.checkpoint}",
+                    ],
+                    env=ENVIRONMENT | variables,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
                 )
                 for _ in range(self.nodes)
-            ]  # fmt: skip
+            ]
 
     def ended(self) -> bool:
         return all(agent.poll() is not None for agent in self.agents)
@@ -181,8 +190,14 @@ def test_training_comes_through_deaths_bit_for_bit(nodes: int, ranks: int, tmp_p
         assert differences(job.checkpoint, whole.checkpoint) == [], job.log.read_text()[-3000:]
         assert left_behind(job) == []
         shutil.rmtree(job.folder)
-    report(f"train-killed-{nodes}x{ranks}", kills=dict(kills), total=kills.total(), jobs=jobs,
-           bit_equal=jobs, seconds=round(time.monotonic() - began))  # fmt: skip
+    report(
+        f"train-killed-{nodes}x{ranks}",
+        kills=dict(kills),
+        total=kills.total(),
+        jobs=jobs,
+        bit_equal=jobs,
+        seconds=round(time.monotonic() - began),
+    )
 
 
 def test_the_judge_sees_another_curve_and_what_is_left(tmp_path: Path) -> None:
