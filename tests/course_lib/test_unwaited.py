@@ -18,11 +18,6 @@ def waits_for_what_follows():
     future.then(lambda f: f.value()).then(lambda f: f.value()).wait()
 
 
-def waits_for_all_futures():
-    calls = [dist.all_reduce(torch.ones(3), async_op=True) for _ in range(3)]
-    torch.futures.wait_all([call.get_future() for call in calls])
-
-
 def asks_until_it_is_done():
     future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
     while not future.done():
@@ -76,7 +71,6 @@ def reads_at_once():
 RIGHT = (
     waits_for_the_future,
     waits_for_what_follows,
-    waits_for_all_futures,
     asks_until_it_is_done,
     has_a_hook,
     meets_in_a_barrier,
