@@ -21,8 +21,8 @@ WORLD = {"0": (0, 1, 2)}
 
 
 def call(rank: int, seq: int, op: str, peer: int | None = None, n: int = 1) -> Event:
-    return Event(rank, op, peer, "0", 4 * n, "float32", (n,), 0.0, None, None,
-                 bytes_in=4 * n, bytes_out=4 * n, seq=seq)  # fmt: skip
+    what = rank, op, peer, "0", 4 * n, "float32", (n,), 0.0, None, None
+    return Event(*what, bytes_in=4 * n, bytes_out=4 * n, seq=seq)
 
 
 def matcher_of(*events: Event) -> CallMatcher:
@@ -51,19 +51,12 @@ def test_each_pair_is_compared_once_however_often_one_looks(monkeypatch: pytest.
     assert len(compared) == 2000
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 2),
-            st.sampled_from(["all_reduce", "barrier", "send", "recv"]),
-            st.integers(1, 2),
-            st.sampled_from([1, 1, 1, 2]),
-        ),
-        max_size=24,
-    ),
-    st.randoms(use_true_random=False),
-)
-@settings(max_examples=100, deadline=None)
+OPS = st.sampled_from(["all_reduce", "barrier", "send", "recv"])
+CALLS = st.tuples(st.integers(0, 2), OPS, st.integers(1, 2), st.sampled_from([1, 1, 1, 2]))
+
+
+@given(st.lists(CALLS, max_size=24), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
 def test_it_makes_no_difference_which_rank_is_heard_first(
     calls: list[tuple[int, str, int, int]], chance: random.Random
 ):
@@ -104,33 +97,3 @@ def test_a_call_that_was_withdrawn_meets_nobody():
     matcher.withdraw(wrong)
     assert matcher.mismatch() is None
     assert matcher.find_missing(right) == ()
-
-
-def test_a_call_that_was_withdrawn_takes_along_nothing_that_is_said_of_others():
-    refused, filled = call(0, 0, "barrier"), call(0, 1, "all_gather")
-    matcher = matcher_of(refused, filled)
-    matcher.note_shared(filled, "one tensor 3 times")
-    matcher.withdraw(refused)
-    assert "lets all_gather fill one tensor 3 times" in str(matcher.mismatch())
-    matcher.withdraw(filled)
-    assert matcher.mismatch() is None
-
-
-def test_a_call_that_was_withdrawn_takes_along_nothing_that_was_lost_of_a_log():
-    """One log lacks a call more than the other: what is skipped for it stays skipped."""
-    matcher = CallMatcher()
-    matcher.groups = {"0": (0, 1)}
-    matcher.skip(("call", "0"), [2, 1])
-    refused = call(0, 1, "broadcast")
-    for event in (
-        call(0, 0, "barrier"),
-        call(1, 0, "all_reduce"),
-        call(1, 1, "barrier"),
-        refused,
-        call(1, 2, "all_gather"),
-    ):
-        matcher.add(event)
-    assert matcher.mismatch()
-    matcher.withdraw(refused)
-    assert matcher.mismatch() is None
-    assert matcher.find_missing(call(1, 2, "all_gather")) == (0,)

@@ -12,15 +12,13 @@ import cloudpickle
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.attention import SDPBackend
 
-from course_check.harness.kept import Kept
-from course_lib import CourseError, Hazard, RankFailed, pickling, run, simulate, user_code
+from course_lib import CourseError, Hazard, pickling, run, simulate, user_code
 from course_lib.user_code import show_lines
 
-# Everything that a cell may define raises in its last line, each in a line of its own.
+# What a cell may define raises in its last line, each in a line of its own.
 CELL = """\
-import asyncio, functools, traceback
+import functools, traceback
 import torch, torch.distributed as dist
 
 def plain():
@@ -36,10 +34,6 @@ def outer():
 class Method:
     def __call__(self):
         return 4 / 0
-
-    @staticmethod
-    def static():
-        return 5 / 0
 
     @property
     def value(self):
@@ -58,17 +52,9 @@ def decorated():
 def generator():
     yield 8 / 0
 
-async def coroutine():
-    return 9 / 0
-
-def comprehension():
-    return [10 / n for n in range(1)]
-
-cached = functools.lru_cache(lambda: 11 / 0)
 partial = functools.partial(lambda n: 12 / n, 0)
-KINDS = [plain, as_lambda, outer, Method(), Method.static, lambda: Method().value, decorated]
-KINDS += [lambda: list(generator()), lambda: asyncio.run(coroutine())]
-KINDS += [comprehension, cached, partial]
+KINDS = [plain, as_lambda, outer, Method(), lambda: Method().value, decorated]
+KINDS += [lambda: list(generator()), partial]
 
 def where_they_fail():
     lines = []
@@ -110,10 +96,6 @@ def gradient_of_twice():
 def without_gradients():
     return torch.is_grad_enabled()
 
-@torch.autocast("cpu", dtype=torch.bfloat16)
-def product():
-    return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
-
 @functools.wraps(dist.all_reduce)
 def sum_up(x):
     dist.all_reduce(x)
@@ -127,18 +109,6 @@ def inside():
     with managed() as value:
         return value
 
-@functools.cache
-def remembered(n):
-    return n
-
-@functools.singledispatch
-def one_of_two(x):
-    return "any"
-
-@one_of_two.register
-def _(x: int):
-    return "int"
-
 class Lazy:
     @functools.cached_property
     def value(self):
@@ -148,23 +118,17 @@ class Lazy:
 def compiled(x):
     return x + 1
 
-square_slope = torch.func.grad(lambda x: x * x)
-
 EXPECTED = [
     (gradient_of_twice, 2.0),
     (without_gradients, False),
-    (product, torch.bfloat16),
     (lambda: sum_up(torch.ones(1)).item(), 1.0),
     (inside, 3),
-    (functools.partial(remembered, 4), 4),
-    (lambda: (one_of_two(1), one_of_two("a")), ("int", "any")),
     (lambda: Lazy().value, 5),
-    (lambda: square_slope(torch.tensor(3.0)).item(), 6.0),
     (lambda: compiled(torch.ones(1)).item(), 2.0),
 ]
 """
 # What front ends call their input. Others: test_user_code.
-NAMES = ["/tmp/ipykernel_1/2.py", "<string>", "a name that nobody has thought of"]
+NAMES = ["/tmp/ipykernel_1/2.py", "a name that nobody has thought of"]
 
 
 @pytest.fixture(autouse=True)
@@ -209,25 +173,10 @@ def test_a_work_that_nobody_waits_for_is_told_whatever_the_input_is_called(engin
     assert event.line.source == "dist.all_reduce(torch.ones(1), async_op=True)"
 
 
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_a_failure_names_its_line(engine):
-    space = executed(CELL, "<command-12>")
-    with pytest.raises(RankFailed, match=r"<command-12>, line 5:  return 1 / 0"):
-        engine(space["plain"], world_size=1)
-
-
 def test_lines_are_carried_once_for_each_file_and_from_no_file_on_disk():
     space = executed(CELL + "#" * 100_000, "<command-12>")
     assert len(pickling.pack(space["KINDS"])) < 150_000
-    assert len(pickling.pack(test_a_failure_names_its_line)) < 10_000
-
-
-def test_input_that_python_keeps_by_its_code_alone_has_lines(monkeypatch):
-    space = executed(CELL, "<python-input-3>")
-    lines = linecache.cache.pop("<python-input-3>")[2]
-    monkeypatch.setattr(linecache, "_getlines_from_code", lambda _: lines, raising=False)
-    with pytest.raises(RankFailed, match=r"<python-input-3>, line 5:  return 1 / 0"):
-        run(space["plain"], world_size=1)
+    assert len(pickling.pack(executed)) < 10_000
 
 
 @pytest.mark.parametrize("engine", [run, simulate])
@@ -269,9 +218,8 @@ def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
         show_lines("<console>", source)
         space = {"__name__": "__main__", "dist": dist}
         exec(compile(source, "<console>", "exec"), space)
-        for engine in (run, simulate):
-            (event,) = engine(space["calls"], world_size=1).trace.events
-            assert event.line.source == source
+        (event,) = run(space["calls"], world_size=1).trace.events
+        assert event.line.source == source
 
 
 @pytest.mark.slow
@@ -279,13 +227,6 @@ def test_what_is_typed_at_a_prompt_again_is_shown_as_it_is_now():
 def test_what_decorators_have_made_travels(engine):
     for function, expected in executed(DECORATED, "<command-12>")["EXPECTED"]:
         assert engine(function, world_size=1).results == [expected]
-
-
-@pytest.mark.parametrize("engine", [run, simulate])
-def test_an_enum_of_cplusplus_travels_with_its_value_whatever_its_class_is_called(engine):
-    kinds, kind = SDPBackend, SDPBackend.MATH
-    results = engine(lambda: (kind == kinds.MATH, kinds, kind), world_size=2).results
-    assert results == [(True, SDPBackend, SDPBackend.MATH)] * 2
 
 
 def test_what_cannot_travel_is_named():
@@ -315,8 +256,3 @@ def test_a_wrapper_of_the_readers_own_takes_its_globals_along(engine, tmp_path, 
     mine.state = 10
     function = executed("def one(): return 1", "<command-12>")["one"]
     assert engine(mine.wrap(function), world_size=2).results == [11, 11]
-
-
-def test_what_is_kept_for_a_check_knows_its_file_too():
-    kept = Kept(executed("def f():\n    return 1\n", "<command-13>")["f"]).value
-    assert (kept(), kept.__code__.co_filename) == (1, "<command-13>")

@@ -57,6 +57,10 @@ PROGRAM = """
     [t.start() for t in threads]
     [t.join() for t in threads]
     print(len(results), "runs from", len({pid for pair in results for pid in pair}))
+    if os.fork() == 0:
+        print("a fork has its own:", run(os.getppid, world_size=2).results[0] not in results[0])
+        os._exit(0)
+    os.wait()
     told(add, world_size=2)
     told(write, world_size=1)
     resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
@@ -79,6 +83,7 @@ def test_little_room_few_files_and_four_threads_at_once(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     lines = iter(done.stdout.splitlines())
     assert next(lines) == "4 runs from 1"
+    assert next(lines) == "a fork has its own: True"
     assert next(lines) == "[2.0, 2.0]"
     assert next(lines).startswith("RankFailed rank 0 raised ")
     assert next(lines).startswith("NotStarted the ranks did not start (32 in number): Too many op")

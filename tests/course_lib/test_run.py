@@ -57,18 +57,6 @@ def test_what_is_one_object_stays_one_and_a_view_comes_back_without_its_storage(
     assert result.untyped_storage().nbytes() == 8
 
 
-def test_works_after_backward_in_this_process():
-    # Forking this process would hang in the ranks' autograd; see notebooks/src/00_hello_ranks.py.
-    def backward():
-        x = torch.ones(4, requires_grad=True)
-        (x * 2).sum().backward()
-        dist.all_reduce(x.grad)
-        return x.grad.tolist()
-
-    torch.ones(4, requires_grad=True).sum().backward()
-    assert run(backward, world_size=2).results == [[4.0] * 4] * 2
-
-
 def test_ranks_start_in_the_callers_surroundings(tmp_path, monkeypatch):
     monkeypatch.setenv("COURSE_TEST_WORD", "heard")
     monkeypatch.chdir(tmp_path)
@@ -81,10 +69,6 @@ def test_ranks_start_in_the_callers_surroundings(tmp_path, monkeypatch):
         return os.environ["COURSE_TEST_WORD"], os.getcwd(), neighbour_module.VALUE
 
     assert run(look, world_size=1).results == [("heard", str(tmp_path), 7)]
-
-
-def test_ranks_do_not_import_the_callers_main():
-    assert run(lambda: hasattr(sys.modules["__main__"], "__file__")).results == [False] * 4
 
 
 def test_output_is_in_rank_order_and_the_same_every_time(capsys):
@@ -126,11 +110,9 @@ def test_long_output_is_cut_with_a_notice_and_does_not_block():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"world_size": 2.5}, "world_size=2.5"),
         ({"world_size": True}, "world_size=True"),
         ({"backend": "mpi"}, "'gloo' or 'nccl'"),
         ({"timeout": 0}, "seconds above zero"),
-        ({"timeout": "soon"}, "seconds above zero"),
     ],
 )
 def test_a_world_that_cannot_be_is_refused_in_one_line(arguments, words):

@@ -5,9 +5,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import attrs
 import pytest
-import torch.fx
 
 from course_lib import user_code
 
@@ -29,16 +27,8 @@ def test_frames_of_libraries_are_not_the_readers(library):
     assert not user_code.is_user_code(str(library))
 
 
-@pytest.mark.parametrize("own", [Path.home() / "course/work/train.py", "relative.py", "<stdin>"])
-def test_files_of_the_readers_are(own):
-    assert user_code.is_user_code(str(own))
-
-
-NAMES = ["<stdin>", "<python-input-3>", "<input>", "<console>", "<pyshell#3>", "<command-12>"]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "<string>", "<unknown>", "Untitled-1", ""])
-@pytest.mark.parametrize("module", ["__main__", "answer", "__console__", None])
+@pytest.mark.parametrize("name", ["<stdin>", "<command-12>", "<string>", "Untitled-1", "", "my.py"])
+@pytest.mark.parametrize("module", ["__main__", "answer", None])
 def test_input_is_the_readers_whatever_a_front_end_calls_it(name, module):
     assert user_code.is_user_code(name, module)
 
@@ -64,28 +54,7 @@ def test_frames_that_libraries_make_for_the_reader_are_passed_over():
     def made_by_dataclass():
         return Config().found
 
-    @attrs.define
-    class Other:
-        found: str = attrs.field(factory=caller)
-
-    def made_by_attrs():
-        return Other().found
-
-    graph = torch.fx.Graph()
-    graph.output(graph.call_function(caller))
-    module = torch.fx.GraphModule(torch.nn.Module(), graph)
-
-    def made_by_fx():
-        return module()
-
-    for function in (made_by_dataclass, made_by_attrs, made_by_fx):
-        assert function() == function.__name__
-
-
-def test_the_readers_own_exec_is_not_passed_over():
-    space = {"caller": caller}
-    exec("def made_by_exec(): return caller()", space)
-    assert space["made_by_exec"]() == "made_by_exec"
+    assert made_by_dataclass() == "made_by_dataclass"
 
 
 def test_a_script_of_this_library_is_the_readers_where_watch_starts_it():

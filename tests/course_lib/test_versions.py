@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,13 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 import course_lib
 from course_lib import CourseError, run
 from course_lib.__main__ import main
 from course_lib.versions import OLDEST_PYTHON, OLDEST_TORCH, UPGRADE, old_torch
-from course_sim.isolation import compat
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = f"torch 2.15 or later is needed, and this is 2.9.1: {UPGRADE}"
@@ -40,35 +36,6 @@ def test_run_says_what_to_do_about_an_old_torch(monkeypatch):
     with pytest.raises(CourseError) as caught:
         run(dist.barrier, world_size=2)
     assert str(caught.value) == f"run() cannot start ranks: {OLD}"
-
-
-@pytest.mark.slow
-def test_simulate_says_so_where_what_it_builds_on_is_not_there():
-    """In a process of its own, which has imported nothing of the simulator yet."""
-    program = (
-        "import torch, torch.distributed as dist\n"
-        "del dist.ProcessGroup.all_gather_single, dist.all_gather_single\n"
-        "torch.__version__ = '2.9.1+cu128'\n"
-        "from course_lib import CourseError, simulate\n"
-        "try:\n"
-        "    simulate(dist.barrier, world_size=2)\n"
-        "except CourseError as error:\n"
-        "    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=170,
-    )
-    assert done.stdout == f"simulate() cannot start ranks: {OLD}\n"
-    assert not done.stderr
-
-
-def test_simulate_says_so_where_a_newer_torch_asks_no_group_for_a_new_one(monkeypatch):
-    monkeypatch.setattr(c10d, "_new_group_with_tag", lambda: None)
-    assert "new_group of a process group is not there" in str(compat.missing())
 
 
 def test_an_old_python_is_named_wherever_one_begins(monkeypatch, capsys):

@@ -6,7 +6,6 @@ and what does not is told as the same call from Python would be.
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 
 import cloudpickle
 import pytest
@@ -18,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from course_lib import CourseError, Deadlock, Mismatch, run, simulate
+from course_lib import Deadlock, Mismatch, run, simulate
 from course_lib.recording import stuck_ranks as standing
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -54,11 +53,6 @@ def functional_sum() -> Step:
     return lambda: functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD) + 1
 
 
-def functional_scatter() -> Step:
-    n = dist.get_world_size()
-    return lambda: functional.reduce_scatter_single(torch.ones(n), "sum", 0, dist.group.WORLD) + 1
-
-
 def future() -> Step:
     return lambda: dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()
 
@@ -67,56 +61,35 @@ def wrapping() -> Step:
     return lambda: DistributedDataParallel(nn.Linear(2, 1))
 
 
-MAKERS = [buckets, buffers, shards, functional_sum, functional_scatter, future, wrapping]
-
-
-def leaves(make: Callable[[], Step], before: int) -> None:
-    """All ranks make so many steps, and rank 1 does not make the last."""
-    step = make()
-    for _ in range(before + (dist.get_rank() != 1)):
-        step()
-
-
-def goes_elsewhere(make: Callable[[], Step], other: Step) -> None:
-    """Rank 1 calls something else instead, and all go on."""
-    step = make()
-    other() if dist.get_rank() == 1 else step()
-    step()
+MAKERS = [buckets, buffers, shards, functional_sum, future, wrapping]
 
 
 # `make check` takes the simulated ones, which end at once
-ENGINES = [
-    pytest.param(run, marks=pytest.mark.slow),
-    simulate,
-    partial(simulate, backend="nccl"),
-]
+ENGINES = [pytest.param(run, marks=pytest.mark.slow), simulate]
+
+
+def differs(make: Callable[[], Step], other: Step | None) -> None:
+    """In the third step rank 1 returns, or calls something else."""
+    step = make()
+    for number in range(4):
+        if number == 2 and dist.get_rank() == 1:
+            if other is None:
+                return
+            other()
+        step()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("before", [0, 2])
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_step_that_one_rank_does_not_make_is_told(
-    make: Callable[[], Step], before: int, engine: Callable
-):
+def test_a_step_that_one_rank_does_not_make_is_told(make: Callable[[], Step], engine: Callable):
     with pytest.raises(Deadlock, match="rank 1, which has already returned") as caught:
-        engine(leaves, make, before, world_size=3)
+        engine(differs, make, None, world_size=3)
     waits = caught.value.waits
     assert [wait.rank for wait in waits] == [0, 2]
     assert all(1 in wait.on and wait.line.source for wait in waits)
-
-
-OTHERS = [dist.barrier, lambda: dist.all_reduce(torch.ones(100))]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("make", MAKERS)
-def test_another_call_in_its_place_is_a_mismatch(
-    make: Callable[[], Step], other: Step, engine: Callable
-):
     with pytest.raises(Mismatch) as caught:
-        engine(goes_elsewhere, make, other, world_size=3)
-    assert caught.value.what in ("op", "shape")
+        engine(differs, make, dist.barrier, world_size=3)
+    assert caught.value.what == "op"
     assert "None" not in str(caught.value)
 
 
@@ -185,21 +158,3 @@ def test_computing_and_loading_between_calls_of_cpp_is_no_wait():
         return functional.all_reduce(x, "sum", dist.group.WORLD).sum().item()
 
     assert run(slow, world_size=2).results == [2.0, 2.0]
-
-
-@pytest.mark.slow
-def test_what_is_never_made_is_told_beside_a_rank_that_computes():
-    """Nothing is said of waiting while the rank computes, and all of it when it does not."""
-
-    def late() -> None:
-        model = DistributedDataParallel(nn.Linear(2, 1))
-        if dist.get_rank() == 0:
-            loss = model(torch.ones(1, 2)).sum()
-            for _ in range(200):
-                torch.ones(300, 300) @ torch.ones(300, 300)
-            loss.backward()
-
-    with pytest.raises(CourseError) as caught:
-        run(late, world_size=2)
-    assert type(caught.value) is Deadlock
-    assert "loss.backward()" in str(caught.value)

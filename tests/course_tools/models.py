@@ -1,18 +1,16 @@
 """Programs with PyTorch's own parallel modules, and by hand, as people write them, on real ranks.
 
 Each pair is what one process computes and what a rank does. A rank's function takes the name of a
-bug ("" is none) and returns ``gradients(…)`` of its model. Four ranks, unless said otherwise.
+bug ("" is none) and returns ``gradients(…)`` of its model. Four ranks.
 """
 
 from __future__ import annotations
-
-import re
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -22,7 +20,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import gradients
 
@@ -98,57 +95,3 @@ def sequence_and_loss_parallel(bug=""):
         loss = F.cross_entropy(logits.flatten(0, 1), y.flatten())
         (loss * 2 if bug == "loss times tp" else loss).backward()
     return gradients(model)
-
-
-def mixed(bug=""):
-    """fully_shard that computes in bfloat16 and reduces in float32."""
-    model = stack()
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for block in (*model, model):
-        fully_shard(block, mp_policy=policy)
-    x = data()[0].chunk(4)[dist.get_rank()]
-    loss = model(x).float().square().mean()
-    (loss / 4 if bug == "averaged once more" else loss).backward()
-    return gradients(model)
-
-
-def pipeline(bug=""):
-    """Two stages on two ranks, each with its own numbers; two micro-batches."""
-    rank, block = dist.get_rank(), stack()[dist.get_rank()]
-    stage = nn.Sequential(block)
-    for x in data()[0].chunk(2):
-        if rank == 0:
-            out = stage(x)
-            dist.send(out.detach(), 1)
-            back = torch.empty_like(out)
-            dist.recv(back, 1)
-            out.backward(back)
-        else:
-            got = torch.empty_like(x)
-            dist.recv(got, 0)
-            loss = stage(got.requires_grad_()).square().mean()
-            (loss if bug == "micro-batches summed" else loss / 2).backward()
-            dist.send(got.grad, 0)
-    own = gradients(stage)
-    return {re.sub(r"^\d+", lambda n: str(int(n[0]) + rank), name): g for name, g in own.items()}
-
-
-def frozen_whole():
-    model = stack()
-    model[0].requires_grad_(False)
-    model(data()[0]).square().mean().backward()
-    return gradients(model)
-
-
-def frozen(bug=""):
-    """DDP whose first block is frozen."""
-    model = stack()
-    model[0].requires_grad_(False)
-    ddp = DistributedDataParallel(model)
-    x = data()[0].chunk(4)[dist.get_rank()]
-    if bug == "the last step unsynchronized":
-        with ddp.no_sync():
-            ddp(x).square().mean().backward()
-    else:
-        ddp(x).square().mean().backward()
-    return gradients(ddp)

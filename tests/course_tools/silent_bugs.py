@@ -46,16 +46,15 @@ class Copied(torch.autograd.Function):
 
 
 class Summed(torch.autograd.Function):
-    """g: the sum forward, the gradient backward; summed again where ``again``."""
+    """g: the sum forward, the gradient backward."""
 
     @staticmethod
-    def forward(ctx, x, again):
-        ctx.again = again
+    def forward(ctx, x):
         return summed(x)
 
     @staticmethod
     def backward(ctx, g):
-        return (summed(g) if ctx.again else g), None
+        return g
 
 
 WEIGHTS = {
@@ -88,27 +87,17 @@ def tensor_parallel(bug: str = "", dtype: torch.dtype = torch.float32):
     }
     p = leaves(dtype, **own)
     x = X.to(dtype) * p["norm"]
-    partial = bug in ("no f", "norm averaged when shares")
-    h = F.gelu(F.linear(x if partial else Copied.apply(x), p["w1"], p["b1"]))
+    h = F.gelu(F.linear(x if bug == "no f" else Copied.apply(x), p["w1"], p["b1"]))
     y = F.linear(h, p["w2"])
-    inside = {"b2 over n": p["b2"] / n, "b2 on rank 0": p["b2"] * (rank == 0)}.get(bug)
-    y = y if inside is None else y + inside
-    y = Summed.apply(y, bug == "summed again backward")
-    y = y if inside is not None else y + p["b2"]
+    y = Summed.apply(y + p["b2"] / n) if bug == "b2 over n" else Summed.apply(y) + p["b2"]
     loss = y.square().sum()
-    (loss * {"loss over n": 1 / n, "loss times n": n}.get(bug, 1)).backward()
-    if bug == "norm summed when whole":
-        p["norm"].grad = summed(p["norm"].grad)
-    if bug == "norm averaged when shares":
-        p["norm"].grad = summed(p["norm"].grad) / n
+    (loss * n if bug == "loss times n" else loss).backward()
     if bug == "blocks of the next rank":
         all_of = [torch.empty_like(p["w1"].grad) for _ in range(n)]
         dist.all_gather(all_of, p["w1"].grad)
         p["w1"].grad = all_of[(rank + 1) % n]
     if bug == "detached":
         p["norm"].grad = None
-    if bug == "one block scaled" and rank == 1:
-        p["w2"].grad /= 2
     turned = {"w1": p["w1"].grad.t()} if bug == "transposed" else {}
     return grads(p) | turned
 
@@ -124,25 +113,15 @@ def data_parallel(bug: str = "", dtype: torch.dtype = torch.float32):
     for name, t in p.items():
         if bug == f"{name} not reduced" or bug == "never reduced":
             continue
-        if bug == "norm unused on rank 1" and name == "norm" and rank == 1:
-            summed(t.grad)
-            t.grad = None
-            continue
         if bug == "reduced to rank 0 alone":
             dist.reduce(t.grad, dst=0)
             t.grad *= rank == 0
             continue
         t.grad = summed(t.grad)
-        if bug == "reduced twice" or (bug == "norm reduced twice" and name == "norm"):
+        if bug == "reduced twice":
             t.grad = summed(t.grad)
-        if bug == "averaged where a sum is due":
-            t.grad /= n
         if bug == "last rank divides" and rank == n - 1:
             t.grad /= n
-        if bug == "stale on rank 1" and rank == 1:
-            t.grad = draw(*t.shape)
-        if bug == "accumulated twice":
-            t.grad += t.grad.clone()
     return grads(p)
 
 
@@ -155,7 +134,6 @@ def sharded(bug: str = "", dtype: torch.dtype = torch.float32):
         size = -(-g.numel() // n)
         flat = F.pad(g.flatten(), (0, size * n - g.numel()))
         total = flat if bug == "scattered, not summed" and name == "w1" else summed(flat)
-        total = total / n if bug == "shards averaged" else total
         at = (rank + (bug == "shard of the next rank" and name == "w2")) % n
         out[name] = total[at * size : (at + 1) * size].clone()
     return out
@@ -184,29 +162,7 @@ def tied(bug: str = "", dtype: torch.dtype = torch.float32):
     total = summed(own)
     if 0 < rank < n - 1:
         return {}
-    kept = {"ends not summed": own, "the head's share alone": head, "tied mean": total / 2}
-    return {"emb": kept.get(bug, total)}
-
-
-def vocab_whole(dtype: torch.dtype = torch.float32):
-    p = leaves(dtype, emb=draw(V, D))
-    p["emb"][torch.arange(TOKENS) * 5 % V].square().sum().backward()
-    return grads(p)
-
-
-def vocab(bug: str = "", dtype: torch.dtype = torch.float32):
-    """An embedding cut by its rows; a token outside of a rank's rows gives that rank nothing."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    blocks = draw(V, D).tensor_split(n)
-    p = leaves(dtype, emb=blocks[rank])
-    start = sum(len(block) for block in blocks[:rank])
-    ids = torch.arange(TOKENS) * 5 % V - start
-    mine = (ids >= 0) & (ids < len(blocks[rank]))
-    rows = p["emb"][ids[mine]] if bug != "first row lost" else p["emb"][ids[mine & (ids != 0)]]
-    rows.square().sum().backward()
-    if bug == "padding row counted twice" and rank == 0:
-        p["emb"].grad[0] *= 2
-    return grads(p)
+    return {"emb": {"ends not summed": own, "the head's share alone": head}.get(bug, total)}
 
 
 def experts_whole(dtype: torch.dtype = torch.float32):
@@ -227,12 +183,7 @@ def experts(bug: str = "", dtype: torch.dtype = torch.float32):
     gate = F.linear(x, p["router"]).softmax(1)[:, start : start + len(own[rank])]
     gate = gate.detach() if bug == "router detached" else gate
     y = torch.einsum("te,ehd,td->th", gate, p["experts"], x)
-    Summed.apply(y, bug == "summed again").square().sum().backward()
+    Summed.apply(y).square().sum().backward()
     if p["router"].grad is not None and bug != "router not reduced":
         p["router"].grad = summed(p["router"].grad)
-    if bug == "router reduced twice":
-        p["router"].grad = summed(p["router"].grad)
-    p["experts"].grad *= {"experts divided once more": 1 / n, "experts not divided": n}.get(bug, 1)
-    if bug == "idle expert on the last rank" and rank == n - 1:
-        p["experts"].grad = None
     return grads(p)

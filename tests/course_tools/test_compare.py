@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib import CourseError, compare_gradients, simulate
-from course_tools.gradient_comparison.cuts import cut_up, guess_cuts, shape_of
 
 W = torch.arange(1.0, 25.0).reshape(6, 4)
 NAN = torch.full((6, 4), math.nan)
@@ -24,37 +23,27 @@ def kinds(whole, *parts, **options):
 @pytest.mark.parametrize(
     ("parts", "kind"),
     [
-        ([W], "equal"),
         ([W, W], "equal"),
         ([W[:1], W[1:]], "equal"),
         ([W[:0], W], "equal"),
-        ([W[:, :1], W[:, 1:]], "equal"),
         ([W[:3], W[3:], W[:3], W[3:]], "equal"),
-        ([W[:3], W[:3], W[3:], W[3:]], "equal"),
         ([W[[0, 3]], W[[1, 4]], W[[2, 5]]], "equal"),
         ([W[:3, :2], W[:3, 2:], W[3:, :2], W[3:, 2:]], "equal"),
         ([W.flatten()[:7], W.flatten()[7:]], "equal"),
         ([*torch.cat([W.flatten(), torch.zeros(1)]).split(5)], "equal"),
         ([W.flatten(), None], "equal"),
-        ([W.to_sparse(), W], "equal"),
         ([W.bfloat16(), W.half()], "equal"),
         ([W, None], "none"),
-        ([None, None], "none"),
         ([0 * W, 0 * W], "none"),
         ([W.t(), W.t()], "shape"),
         ([2 * W, 2 * W], "factor"),
-        ([-W[:3], -W[3:]], "factor"),
-        ([W / 3, 2 * W / 3 + 0 * W], "sum-missing"),
         ([W + W.sin(), -W.sin()], "sum-missing"),
         ([W + W.sin(), W - W.sin()], "mean-missing"),
         ([W / 4 + W.sin(), W / 4 - W.sin()], "sum-missing"),
         ([W[3:], W[:3]], "other-part"),
-        ([W, W.sin()], "some-ranks"),
         ([W[:3], 2 * W[3:]], "some-ranks"),
         ([torch.cat([W[:4], 2 * W[4:]])] * 2, "some-rows"),
-        ([torch.cat([W[:, :3], 0 * W[:, 3:]], 1)] * 2, "some-rows"),
         ([W.sin(), W.sin()], "differs"),
-        ([torch.cat([W[:1], W[1:].cos()])] * 2, "differs"),
         ([NAN, W], "differs"),
     ],
 )
@@ -83,21 +72,12 @@ def test_scalars_complex_numbers_and_empty_tensors():
     assert kinds(W[:0], W[:0], W[:0]) == ["equal"]
 
 
-@pytest.mark.parametrize("dim", [0, 1])
-def test_a_rank_that_holds_nothing_of_a_wrong_tensor(dim):
-    nothing, rest = W.tensor_split([0], dim)
-    found = compare_gradients({"w": W}, [{"w": nothing}, {"w": rest + rest.sin()}])
-    assert found[0].kind == "differs"
-
-
 def test_no_gradient_is_right_where_it_would_be_zero():
     assert kinds(0 * W, None, None) == ["equal"]
     assert kinds(None, None, 0 * W) == ["equal"]
     assert kinds(None, None, W) == ["none"]
     assert kinds(0 * W, W, W) == ["differs"]
     assert kinds(0 * W, 0 * W, None) == ["equal"]
-    half = torch.cat([0 * W[:3], W[3:]])
-    assert kinds(half, half[:3], W[3:].sin()) == ["differs"]  # zero on rank 0 is no merit
 
 
 def test_what_a_coarser_dtype_cannot_say_is_no_fault():
@@ -118,22 +98,12 @@ def test_all_equal_says_within_what_for_each_dtype():
         "All equal (4 of 4), each within 0.01% (float32) or 3% (bfloat16) or 5e-07% (float64) of "
         "its largest entry."
     )
-    assert repr(compare_gradients({"d": None}, [{"d": None}])) == "All equal (1 of 1)."
-    coarse = compare_gradients({"a": W}, [{"a": W * 1.01}], dtype=torch.bfloat16)
-    assert "3% (bfloat16)" in repr(coarse)
-
-
-def test_an_infinite_entry_of_one_tensor_hides_nothing_in_another():
-    whole = {"w": W, "v": W / 0}
-    found = compare_gradients(whole, [{"w": W.sin(), "v": W}] * 2)
-    assert [f.kind for f in found] == ["differs", "differs"]
 
 
 def test_names_that_some_ranks_have_and_names_that_only_ranks_have():
     found = compare_gradients({"a": W, "b": W, "c": W}, [{"a": W}, {"b": 2 * W, "d": W}])
-    assert [(f.name, f.kind) for f in found] == [
-        ("a", "equal"), ("b", "factor"), ("c", "none"), ("d", "none"),
-    ]  # fmt: skip
+    assert [f.name for f in found] == [*"abcd"]
+    assert [f.kind for f in found] == ["equal", "factor", "none", "none"]
     assert found[3].text == "there is one on rank 1, and no tensor of this name in one process"
     assert repr(found).startswith("Not equal (3 of 4):\n  b   factor   2 times")
 
@@ -157,7 +127,6 @@ def test_a_run_tells_which_calls_had_a_tensor_of_the_shape():
     [
         ([W], [{"w": W}], "whole gradients are a list: give a dict"),
         ({"w": W}, [W], "rank 0's gradients are a Tensor: give a dict"),
-        ({"w": 3}, [{"w": W}], "whole 'w' is no tensor of floating-point numbers: 3"),
         ({"w": W}, [{"w": W.long()}], "rank 0's 'w' is no tensor of floating-point numbers"),
         ({"w": W}, [], "parts is empty"),
         ({"w": W}, [{"module.w": W}], "('w', 'module.w'): name them alike"),
@@ -169,7 +138,7 @@ def test_what_are_no_gradients_is_refused_in_a_line(whole, parts, says):
     assert says in str(caught.value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 4), min_size=1, max_size=6).filter(sum),
     dim=st.integers(0, 1),
@@ -184,7 +153,7 @@ def test_blocks_of_any_sizes_are_found_and_their_factor_is(sizes, dim, seed, tim
     assert kinds(whole, *blocks) == ["equal" if times == 1 else "factor"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(n=st.integers(2, 8), seed=st.integers(0, 99))
 def test_shares_of_any_number_of_ranks_are_found(n, seed):
     shares = list(torch.randn(n, 5, 3, generator=torch.Generator().manual_seed(seed)))
@@ -192,17 +161,3 @@ def test_shares_of_any_number_of_ranks_are_found(n, seed):
     assert kinds(total, *shares) == ["sum-missing"]
     assert kinds(total / n, *shares) == ["mean-missing"]
     assert kinds(total, *[total] * n) == ["equal"]
-
-
-def test_every_piece_of_every_cut_has_its_shape():
-    thirds = dict(enumerate(W.split(2)))
-    found = guess_cuts(W, thirds)
-    assert len(found) == 2  # in three blocks, and as three fused layers of two rows
-    for cut in found:
-        assert [*map(shape_of, cut.places.values())] == [(2, 4)] * 3
-        held = torch.zeros(W.shape)
-        for tile in cut_up(cut, thirds):
-            start, end = tile.start[0], tile.start[0] + len(tile.want)
-            assert tile.want.equal(W[start:end])
-            held[start:end] += len(tile.got)
-        assert held.eq(1).all()  # every entry is on one rank

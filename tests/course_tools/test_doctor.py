@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 import os
 import shutil
 import subprocess
@@ -18,10 +17,9 @@ import torch
 import torch.distributed as dist
 
 import course_lib
-from course_lib import CourseError, pickling, user_code
-from course_sim import records
+from course_lib import CourseError, pickling
 from course_tools import doctor
-from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, Remark, examine, main
+from course_tools.doctor import LIMITS, QUESTIONS, Problem, Question, examine, main
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {question.name: question for question in QUESTIONS}
@@ -66,11 +64,6 @@ def two_gpus(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(torch.cuda.nccl, "version", lambda: (2, 30, 7))
 
 
-def gpus_without_nccl(patch: pytest.MonkeyPatch) -> None:
-    two_gpus(patch)
-    patch.setattr(dist, "is_nccl_available", lambda: False)
-
-
 def gpus_that_do_not_talk(patch: pytest.MonkeyPatch) -> None:
     two_gpus(patch)
     patch.setattr(course_lib, "run", fails(CourseError("no group\nformed")), raising=False)
@@ -99,11 +92,16 @@ def forget(make: Callable, parts: tuple, _file: str, _source: str) -> object:
     return make(*parts).replace(co_filename="<dynamic-code>")
 
 
-def lists_what_is_the_readers(patch: pytest.MonkeyPatch) -> None:
-    """As by the names of files that were once thought of."""
-    patch.setattr(user_code, "is_user_frame", lambda frame: frame.f_code.co_filename == "<stdin>")
-    patch.setattr(records, "is_user_frame", user_code.is_user_frame)
+def no_kernel(patch: pytest.MonkeyPatch) -> None:
+    absent = importlib.metadata.PackageNotFoundError("ipykernel")
+    patch.setattr(importlib.metadata, "version", fails(absent))
 
+
+def no_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(os, "posix_fallocate", fails(OSError(28, "No space left")))
+
+
+FREE = SimpleNamespace(free=1 << 20)
 
 # A question, a way to break what it looks at, and words that the finding must hold.
 BROKEN: list[tuple[str, Break, str]] = [
@@ -112,15 +110,10 @@ BROKEN: list[tuple[str, Break, str]] = [
     ("torch", lambda p: p.setattr(torch, "__version__", "2.9.1+cpu"), "2.9.1+cpu is too old"),
     ("torch", lambda p: p.setattr(dist, "is_available", lambda: False), "without torch.distr"),
     ("packages", not_importable("torchvision"), "torchvision"),
-    ("JupyterLab", lambda p: p.setattr(importlib.metadata, "version", fails(
-        importlib.metadata.PackageNotFoundError("ipykernel"))), "ipykernel"),
-    ("memory", lambda p: p.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20)),
-     "/dev/shm has 1 MiB"),
-    ("memory", lambda p: p.setattr(os, "posix_fallocate", fails(OSError(28, "No space left"))),
-     f"{tempfile.gettempdir()} takes no file of 16 MiB: No space left"),
+    ("JupyterLab", no_kernel, "ipykernel"),
+    ("memory", lambda p: p.setattr(shutil, "disk_usage", lambda _: FREE), "/dev/shm has 1 MiB"),
+    ("memory", no_room, f"{tempfile.gettempdir()} takes no file of 16 MiB: No space left"),
     ("memory", small_container("memory.max", "memory.current"), "1.0 GiB free, and 2 are wanted"),
-    ("memory", small_container("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-     "1.0 GiB free, and 2 are wanted"),
     ("gloo", lambda p: p.setenv("GLOO_SOCKET_IFNAME", "nosuchinterface0"), "process group"),
     ("gloo", comes_back([3.0, 2.0]), "came back wrong"),
     ("gloo", comes_back([3.0, 3.0], ops=()), "the trace shows []"),
@@ -128,11 +121,9 @@ BROKEN: list[tuple[str, Break, str]] = [
     ("mistakes", nobody_tells, "a mistake was made, and nobody told it"),
     ("mistakes", names_are_forgotten, "a mistake was made, and told without its line"),
     ("simulate", comes_back([1.0] * 8), "came back wrong"),
-    ("simulate", lists_what_is_the_readers, "a mistake was made, and nobody told it"),
     ("NCCL", lambda p: p.setattr(torch.cuda, "device_count", lambda: 0), "no GPU is visible"),
-    ("NCCL", gpus_without_nccl, "without NCCL"),
     ("NCCL", gpus_that_do_not_talk, "CourseError: no group"),
-]  # fmt: skip
+]
 
 
 def test_every_question_is_broken_in_a_test():
@@ -197,24 +188,9 @@ def test_what_is_fine_is_told_with_its_version_and_place(monkeypatch):
 def test_a_torch_that_does_not_import_is_a_finding(tmp_path):
     (tmp_path / "torch.py").write_text('raise ImportError("libcudart.so: no such file")')
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "course_lib", "doctor"], cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=170,
-    )  # fmt: skip
+    command = [sys.executable, "-P", "-m", "course_lib", "doctor"]
+    env = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 1
     assert "MISSING torch       ImportError: libcudart.so: no such file" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_a_terminal_that_knows_only_ascii_is_no_reason_to_fall_over(monkeypatch):
-    terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
-    monkeypatch.setattr(sys, "stdout", terminal)
-    main(questions=[Question("GPUs", lambda: "2 × H200", "…")])
-    terminal.seek(0)
-    assert "2 ? H200" in terminal.read()
-
-
-def test_what_ranks_print_does_not_disturb_the_report(capsys):
-    noisy = Question("x", lambda: print("noise") or "fine", "")
-    assert examine(noisy, {}) == Remark("ok", "fine")
-    assert capsys.readouterr().out == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -89,16 +88,10 @@ def test_what_is_done_lacks_nothing_though_an_older_dump_does_not_know_it(
     assert "each met its counterpart" in told
 
 
-def test_right_dumps_are_told_as_such(tmp_path: Path):
-    found = run(lambda: (dist.barrier(), dumped_when_done())[1], world_size=2, record=False).results
-    told = judge(written(tmp_path, found))
-    assert "calls in the dumps of ranks 0 and 1; each met its counterpart." in told
-
-
 # ---- NCCL's: none was recorded on a GPU, they follow FlightRecorder.hpp of torch 2.15 ----------
 
 
-def entry(number: int, name: str, size: int = 4, state: str = "completed", **more) -> dict:
+def entry(number: int, name: str, size: int = 4, state: str = "completed") -> dict:
     """One of an NCCL dump, version 2.10, as getCollectiveTrace makes it."""
     is_p2p = "send" in name or "recv" in name
     frames = [
@@ -108,13 +101,9 @@ def entry(number: int, name: str, size: int = 4, state: str = "completed", **mor
     return {
         "frames": [] if is_p2p else frames,
         "record_id": number,
-        "pg_id": 0,
         "process_group": ("0", "default_pg"),
-        "thread_name": "python",
-        "thread_id": "1",
         "collective_seq_id": 0 if is_p2p else number + 1,
         "p2p_seq_id": number + 1 if is_p2p else 0,
-        "op_id": number + 1,
         "profiling_name": f"nccl:{name}",
         "time_created_ns": 1_000_000 + number,
         "input_sizes": [[size]],
@@ -122,12 +111,8 @@ def entry(number: int, name: str, size: int = 4, state: str = "completed", **mor
         "output_sizes": [[size]],
         "output_dtypes": ["Float"],
         "state": state,
-        "time_discovered_started_ns": None if state == "scheduled" else 2_000_000,
-        "time_discovered_completed_ns": 3_000_000 if state == "completed" else None,
         "retired": state == "completed",
-        "timeout_ms": 600_000,
         "is_p2p": is_p2p,
-        **more,
     }
 
 
@@ -151,13 +136,6 @@ def test_nccls_sizes_that_differ(tmp_path: Path):
 
 
 def test_nccls_messages_that_wait_in_a_circle(tmp_path: Path):
-    first = nccl_dump(
-        entry(0, "send 0->1", state="started"), entry(1, "recv 0<-1", state="scheduled")
-    )
-    other = nccl_dump(entry(0, "recv 1<-0", state="completed"))
-    told = judge(written(tmp_path, [first, other]))
-    assert "rank 0 has called recv(src=1); rank 1 did not" in told
-    assert "deadlock" not in told, "rank 1 may be about to send"
     both = [nccl_dump(entry(0, f"recv {r}<-{1 - r}", state="started")) for r in range(2)]
     assert "wait for one another: a deadlock" in judge(written(tmp_path, both))
 
@@ -190,13 +168,6 @@ def test_a_pickle_that_would_run_something_is_not_opened(
     told = judge(paths)
     assert "dump_0 is no dump that can be read: it asks for posix.mkdir" in told
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-
-
-def test_other_files_are_left_alone(tmp_path: Path):
-    (tmp_path / "rank-0").write_bytes(b"\x80\x02}.")
-    (tmp_path / "notes.json").write_text(json.dumps({"comm_lib_version": ""}))
-    (tmp_path / "sub-1").mkdir()
-    assert dumps_in(tmp_path) == []
 
 
 def test_read_finds_dumps_where_there_are_no_logs(

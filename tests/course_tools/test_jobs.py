@@ -19,7 +19,7 @@ import yaml
 from processes import gone
 from torch.distributed.run import get_args_parser
 
-from course_lib import CourseError, run
+from course_lib import run
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "course_tools" / "jobs"
@@ -32,36 +32,24 @@ ENVIRONMENT = os.environ | {
 }
 
 
-def accuracies(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"test accuracy (\d\.\d+)", text)]
-
-
-def play(script: str, folders: list[Path], *words: str) -> None:
-    """What a rank of ``run`` does that plays a script of the library in a folder of its own."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    os.chdir(folders[int(os.environ["RANK"])])
+def play(script: str, folder: Path, *words: str) -> None:
+    """Play a script of the library in a folder, in this process."""
+    os.chdir(folder)
     sys.path.insert(0, str(JOBS))
     sys.argv = [script, *words]
     runpy.run_path(str(JOBS / script), run_name="__main__")
 
 
 @pytest.mark.slow
-def test_the_script_for_one_device_trains(tmp_path: Path):
+def test_the_script_for_one_device_trains(tmp_path: Path, monkeypatch, capsys):
     """Lesson 06 shows how ddp.py differs from it, and runs ddp.py."""
-    done = run(play, "single.py", [tmp_path], world_size=1, init=False)
-    assert accuracies(done.output)[-1] >= 0.95
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    play("single.py", tmp_path)
+    accuracies = re.findall(r"test accuracy (\d\.\d+)", capsys.readouterr().out)
+    assert float(accuracies[-1]) >= 0.95
     assert (tmp_path / "digits.pt").exists()
-
-
-@pytest.mark.slow
-def test_a_checkpoint_that_only_one_machine_sees_is_refused_before_training(tmp_path: Path):
-    """Two ranks, each in a folder of its own, as on two machines without a common disk."""
-    machines = [tmp_path / name for name in "ab"]
-    for machine in machines:
-        machine.mkdir()
-    with pytest.raises(CourseError, match="--checkpoint a path on a disk that all machines share"):
-        run(play, "train.py", machines, "--epochs=1", world_size=2, init=False)
-    assert not list(tmp_path.glob("*/*")), "it has trained, or a file is left behind"
 
 
 def threads_of_gloo() -> list[str]:
@@ -69,27 +57,44 @@ def threads_of_gloo() -> list[str]:
     return sorted(name for name in names if "gloo" in name)
 
 
-def trained_and_watched(folder: Path) -> tuple[list[str], list[str]]:
-    """The threads of gloo during the last step, and when all is done."""
-    during: list[str] = []
+def whole_and_in_parts(folder: Path) -> tuple[str, list[str], list[str]]:
+    """How a job ends whose ranks do not see one disk; gloo's threads in the last step of one that
+    trains, and when all is done.
+    """
+    own, during = folder / os.environ["RANK"], list[str]()
+    own.mkdir()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        play("train.py", own, "--epochs=1")
+    except SystemExit as end:
+        code = str(end.code)
 
     def look(*args, step=torch.optim.Adam.step):
         during[:] = threads_of_gloo()
         return step(*args)
 
     torch.optim.Adam.step = look  # type: ignore[method-assign]
-    play("train.py", [folder], "--epochs=1")
-    return during, threads_of_gloo()
+    for name, epochs in (("whole", 2), ("ended", 1), ("ended", 2)):
+        play("train.py", folder, f"--epochs={epochs}", f"--checkpoint={name}.pt")
+    return code, during, threads_of_gloo()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="looks for threads in /proc")
-def test_no_thread_of_gloo_outlives_the_group(tmp_path: Path):
-    """One that still runs while Python ends can abort the process, after all its work is done."""
-    done = run(trained_and_watched, tmp_path, world_size=1, init=False, record=False)
-    during, after = done.results[0]
+def test_a_job_that_goes_on_is_bit_equal_to_one_that_was_not_ended(tmp_path: Path):
+    """On three ranks: sums of two numbers are the same in any order. No thread of gloo outlives the
+    group: one that still runs while Python ends can abort the process. And two machines without a
+    common disk are refused before they train.
+    """
+    done = run(whole_and_in_parts, tmp_path, world_size=3, init=False, record=False)
+    (refused, during, after), *_ = done.results
+    whole, ended = (torch.load(tmp_path / f"{name}.pt") for name in ("whole", "ended"))
+    assert whole["losses"] == ended["losses"] and len(whole["losses"]) == 2
+    assert [k for k, t in whole["model"].items() if not torch.equal(t, ended["model"][k])] == []
+    assert len([*tmp_path.iterdir()]) == 2 + 3, "a file is left behind"
     assert during, "the test looks for threads by a name that they do not have"
     assert after == []
+    assert "--checkpoint a path on a disk that all machines share" in refused
+    assert not list(tmp_path.glob("?/*")), "it has trained, or a file is left behind"
 
 
 def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypatch):
@@ -110,48 +115,41 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     assert train.load(path, torch.device("cpu")) == {"epoch": 1}
 
 
-def once_whole_and_once_in_parts(folder: Path) -> None:
-    for name, epochs in (("whole", 2), ("ended", 1), ("ended", 2)):
-        play("train.py", [folder] * 3, f"--epochs={epochs}", f"--checkpoint={name}.pt")
-
-
-@pytest.mark.slow
-def test_a_job_that_goes_on_is_bit_equal_to_one_that_was_not_ended(tmp_path: Path):
-    """On three ranks: sums of two numbers are the same in any order."""
-    run(once_whole_and_once_in_parts, tmp_path, world_size=3, init=False, record=False)
-    whole, ended = (torch.load(tmp_path / f"{name}.pt") for name in ("whole", "ended"))
-    assert whole["losses"] == ended["losses"] and len(whole["losses"]) == 2
-    assert [k for k, t in whole["model"].items() if not torch.equal(t, ended["model"][k])] == []
-    assert len([*tmp_path.iterdir()]) == 2, "a file is left behind"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
-@pytest.mark.parametrize("when", ["import torch", "train.end_with_agent()"])
-def test_no_rank_outlives_its_agent(when: str, tmp_path: Path):
-    """The agent is killed while the rank imports torch, or later; a rank that trained on would
-    write into its successor's checkpoint."""
-    rank = f"""
-import os, sys, time; sys.path.insert(0, {str(JOBS)!r})
+# A rank whose torch is a stand-in. It tells its number when it imports torch, or when it trains.
+RANK = """
+import os, sys, time
+from importlib.machinery import ModuleSpec
+from unittest.mock import MagicMock
+early, jobs = sys.argv[1:]
 def tell():
     os.write(1, b"%d\\n" % os.getpid()); sys.stdin.readline()
-class Slow:
+class Torch:
     def find_spec(self, name, *_):
-        if name == "torch" and {when == "import torch"}: sys.meta_path.remove(self); tell()
-sys.meta_path.insert(0, Slow())
+        if name == "torch" and early == "import torch": tell()
+        return ModuleSpec(name, self, is_package=True) if name.startswith("torch") else None
+    def create_module(self, spec): return MagicMock(__path__=[])
+    def exec_module(self, module): pass
+sys.meta_path.insert(0, Torch())
+sys.path.insert(0, jobs)
 import train
 train.end_with_agent()
 tell(); time.sleep(60)
 """
-    agent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"
-    process = subprocess.Popen([sys.executable, "-c", agent], stdin=subprocess.PIPE, text=True,
-                               env=ENVIRONMENT | {"TORCHELASTIC_RUN_ID": "7"},
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
-    assert process.stdout is not None and process.stdin is not None
-    pid = int(process.stdout.readline())
-    process.kill()
-    process.stdin.write("\n")
-    process.stdin.close()
+AGENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel")
+@pytest.mark.parametrize("when", ["import torch", "train.end_with_agent()"])
+def test_no_rank_outlives_its_agent(when: str):
+    """The agent is killed while the rank imports torch, or later; a rank that trained on would
+    write into its successor's checkpoint.
+    """
+    command = [sys.executable, "-c", AGENT, RANK, when, str(JOBS)]
+    pipe, env = subprocess.PIPE, ENVIRONMENT | {"TORCHELASTIC_RUN_ID": "7"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env) as agent:
+        pid = int(agent.stdout.readline())
+        agent.kill()
+        agent.stdin.close()
     assert gone([pid], 50) == [], "the rank lives on"
 
 
@@ -167,6 +165,16 @@ def test_slurm_reads_every_directive_and_starts_one_agent_a_node():
     assert above.count("\n#SBATCH") == len(asked) and "\n#SBATCH" not in below
 
 
+def sbatch(folder: Path, commands: dict[str, str], slurm: dict[str, str], *words: str):
+    """Play the file with stand-ins for some commands."""
+    for name, text in commands.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    env = ENVIRONMENT | slurm | {"SLURM_JOB_ID": "7", "PATH": f"{folder}:{os.environ['PATH']}"}
+    command = ["bash", JOBS / "train.sbatch", *words]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
 def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
     """With stand-ins for three commands. torchrun's says how it was called, then its variables."""
     variables = ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "TORCH_FR_DUMP_TEMP_FILE"]
@@ -175,13 +183,8 @@ def test_the_slurm_file_starts_torchrun_on_each_node(tmp_path: Path):
         "srun": 'echo "$1"; echo "$2"; shift 2; exec "$@"',
         "torchrun": f'printf "%s\\n" "$@"; printenv {" ".join(variables)}',
     }
-    for name, text in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_JOB_ID": "7",
-             "SLURM_CPUS_PER_TASK": "32", "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
-    done = subprocess.run(["bash", JOBS / "train.sbatch", "--epochs=1"], env=ENVIRONMENT | slurm,
-                          cwd=tmp_path, capture_output=True, text=True, timeout=120)  # fmt: skip
+    slurm = {"SLURM_JOB_NODELIST": "node[1-2]", "SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": "32"}
+    done = sbatch(tmp_path, commands, slurm, "--epochs=1")
     assert done.returncode == 0, done.stderr
     all_or_none, to_srun, *words, own_store, dumps = done.stdout.splitlines()
     assert all_or_none == "--kill-on-bad-exit=1", "or an agent outlives those that have given up"
@@ -203,13 +206,8 @@ def test_before_its_time_is_over_the_slurm_job_is_queued_again(tmp_path: Path):
         "scontrol": '[ "$1" = show ] && exec echo node1; echo "$@" >> asked; kill "$(cat pid)"',
         "srun": f'echo $$ > pid; kill -{signal} "$PPID"; exec sleep 100',
     }
-    for name, text in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "node1", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7",
-             "SLURM_CPUS_PER_TASK": "32", "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
-    done = subprocess.run(["bash", JOBS / "train.sbatch"], env=ENVIRONMENT | slurm, cwd=tmp_path,
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    slurm = {"SLURM_JOB_NODELIST": "node1", "SLURM_NNODES": "1", "SLURM_CPUS_PER_TASK": "32"}
+    done = sbatch(tmp_path, commands, slurm)
     assert (tmp_path / "asked").read_text() == "requeue 7\n", done.stderr
     assert done.returncode != 0
 

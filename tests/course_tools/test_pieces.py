@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from course_lib import CourseError, compare_gradients, gradients, run, simulate
+from course_lib import CourseError, compare_gradients, gradients, simulate
 from course_tools.gradient_comparison import Piece
 
 W = torch.arange(1.0, 97.0).reshape(24, 4)
@@ -43,22 +41,18 @@ def placements(rows, lengths, how):
     return gradients({"w": p})["w"]
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8])
 @pytest.mark.parametrize(
-    "how",
+    ("how", "rows"),
     [
-        (Shard(0), Shard(0)),
-        (Shard(0), Shard(1)),
-        (Replicate(), Shard(0)),
-        (_StridedShard(0, split_factor=2), Shard(0)),
-        (Shard(0), _StridedShard(0, split_factor=2)),
-        (_StridedShard(0, split_factor=2), Replicate()),
+        ((Shard(0), Shard(0)), 1),
+        ((Shard(0), Shard(1)), 7),
+        ((Replicate(), Shard(0)), 7),
+        ((_StridedShard(0, split_factor=2), Shard(0)), 8),
+        ((Shard(0), _StridedShard(0, split_factor=2)), 8),
     ],
     ids=str,
 )
 def test_a_place_is_where_dtensor_put_the_piece(how, rows):
-    if rows < 8 and any(isinstance(each, _StridedShard) for each in how):
-        pytest.skip("distribute_tensor cuts evenly where it goes in strides")
     whole = torch.arange(1.0, 1 + rows * 5).reshape(rows, 5)
     pieces = simulate(placements, rows, (2, 2), how, world_size=4).results
     for piece in pieces:
@@ -84,7 +78,6 @@ def test_a_piece_is_small_and_plain_and_read_again_by_torch_load(tmp_path):
     assert isinstance(parts[0]["w"], Piece)
     assert told(big[:4].repeat(2), parts)[0] == "equal"
     assert told(torch.cat([2 * big[:4], 3 * big[:4]]), parts)[0] == "some-ranks"
-    assert pickle.loads(pickle.dumps(parts[0]["w"])).place == (((0, 4),),)
     p.grad += 1
     assert gradients({"w": p})["w"].equal(p.grad)
 
@@ -130,12 +123,6 @@ def test_shares_along_one_mesh_dimension_and_means_along_the_other():
     assert (kind, "mean over dp is right" in text) == ("mean-missing", True)
     kind, text = told(W, parts(lambda a, b: W / 4 + sign[a] * W.sin() + sign[b] * W.cos()))
     assert (kind, " over " in text) == ("sum-missing", False)
-    # a parameter that only dp's mesh knows: the others may lie along anything
-    blind = [
-        {"w": p["w"]._replace(mesh={"dp": p["w"].mesh["dp"]})}
-        for p in parts(lambda a, b: W / 2 + sign[b] * W.sin())
-    ]
-    assert " over " not in told(W, blind)[1]
 
 
 def test_entries_that_no_rank_has_and_a_rank_without_its_gradient():
@@ -167,18 +154,3 @@ def test_places_that_do_not_fit_are_refused_in_a_line():
         gradients({"w": leaf(W)}, places={"v": {0: range(24)}})
     with pytest.raises(CourseError, match="3 indices of 'w' in dimension 0"):
         gradients({"w": leaf(W)}, places={"w": {0: range(3)}})
-
-
-def uneven():
-    from torch.distributed.fsdp import fully_shard
-
-    torch.manual_seed(0)
-    model = fully_shard(nn.Linear(3, 2))
-    model(torch.ones(1, 3)).sum().backward()
-    return gradients(model)
-
-
-def test_more_ranks_than_rows():
-    whole = {"weight": torch.ones(2, 3), "bias": torch.ones(2)}
-    found = compare_gradients(whole, run(uneven, world_size=3).results)
-    assert {f.kind for f in found} == {"equal"}

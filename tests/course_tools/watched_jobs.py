@@ -56,33 +56,18 @@ class Started:
         return err[err.find("course_lib.watch") :] if "course_lib.watch" in err else ""
 
 
-def start(
-    folder: Path,
-    source: str,
-    *words: str,
-    size: int = 2,
-    options=(),
-    env=None,
-    machines=False,
-    apart=False,
-) -> Started:
-    """Start a script on so many ranks under watch; each on a machine of its own, as far as it
-    knows, or all on one. Machines that are ``apart`` have a folder each.
-    """
-    script = folder / "train.py"
+def start(folder: Path, source: str, *words: str, size: int = 2, options=(), env=None) -> Started:
+    """Start a script on so many ranks under watch."""
+    script, logs = folder / "train.py", folder / "logs"
     script.write_text(textwrap.dedent(source))
     base = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    base |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": "1" if machines else str(size)}
-    base |= {"OMP_NUM_THREADS": "1"}
-    base |= {"PYTHONPATH": str(ROOT)} | (env or {})
-    logs = folder / "logs"
+    base |= {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "OMP_NUM_THREADS": "1"}
+    base |= {"PYTHONPATH": str(ROOT), "COURSE_LIB_LOGS": str(logs)} | (env or {})
     command = [sys.executable, "-u", "-m", "course_lib.watch", *options]
     ranks = [
         subprocess.Popen(
             [*command, str(script), *words],
-            env=base
-            | {"RANK": str(rank), "LOCAL_RANK": "0" if machines else str(rank)}
-            | {"COURSE_LIB_LOGS": f"{logs}-{rank}" if apart else str(logs)},
+            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             cwd=folder,
             text=True,
             stdin=subprocess.DEVNULL,

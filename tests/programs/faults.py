@@ -52,11 +52,6 @@ def on(rank: int, action: Callable[[], Any]) -> Callable[[], None]:
     return both
 
 
-def by_rank(*steps: Callable[[], Any]) -> Callable[[], Any]:
-    """Each rank does its own, and those that are left the last."""
-    return lambda: steps[min(dist.get_rank(), len(steps) - 1)]()
-
-
 def nothing() -> None:
     """A rank that returns at once."""
 
@@ -85,22 +80,11 @@ def fills_twice() -> None:
         work.wait()
 
 
-def fills_a_part_twice() -> None:
-    x = torch.ones(8)
-    works = [dist.all_reduce(x[:5], async_op=True), dist.broadcast(x[4:], 0, async_op=True)]
-    for work in works:
-        work.wait()
-
-
 def gives_away_what_is_filled() -> None:
     x, out = torch.ones(4), torch.zeros(8)
     work = dist.all_reduce(x, async_op=True)
     dist.all_gather_single(out, x)
     work.wait()
-
-
-def drops_the_work() -> None:
-    dist.all_reduce(torch.ones(3), async_op=True)
 
 
 def drops_a_recv() -> None:
@@ -133,82 +117,69 @@ def blocks() -> None:
     dist.reduce_scatter(torch.empty(mine[rank]), [torch.ones(n) for n in mine])
 
 
-def logs(names: list[str]) -> None:
-    for _ in names:
-        dist.all_reduce(torch.ones(1))
+def monitors() -> None:
+    dist.get_rank() or dist.monitored_barrier()
 
 
-def parts_and_goes_on() -> None:
-    logs(["loss"] * (2 + (dist.get_rank() == 1)))
-    dist.all_reduce(torch.ones(1))
+def fills_one() -> None:
+    dist.all_gather([torch.zeros(2)] * 3, torch.ones(2))
 
 
-# What ranks give and what they expect, by rank; the third time it fits rank 0.
-ONES = [[1] * 3] * 3
-SPLITS = [
-    (partial(exchange, [[1, 1], [1, 1]], [[1, 3], [1, 1]]), 2,
-     "rank 1 sends 1 element to rank 0, which expects 3."),
-    (partial(exchange, [[1, 0], [1, 1]], [[1, 1], [1, 1]]), 2,
-     "rank 0 sends 0 elements to rank 1, which expects 1."),
-    (partial(exchange, [[1] * 3, [1, 1, 2], [1] * 3], ONES), 3,
-     "rank 1 sends 2 elements to rank 2, which"),
-    (rows, 2, "rank 0 sends 10 elements to rank 1, which expects 5"),
-    (blocks, 2, " sends 2 elements to rank "),
-]  # fmt: skip
-STRIDED = {
-    "half(), 0)": lambda: dist.broadcast(half(), 0),
-    "scatter(half()": lambda: dist.scatter(
-        half(), None if dist.get_rank() else [torch.ones(4)] * 2
-    ),
-    "reduce_scatter(half()": lambda: dist.reduce_scatter(half(), [torch.ones(4)] * 2),
+def into_a_transpose() -> None:
+    dist.all_to_all_single(torch.ones(2, 4).t(), torch.ones(4, 2))
+
+
+def parts_of_three() -> None:
+    if rank := dist.get_rank():
+        dist.barrier() if rank == 1 else time.sleep(30)
+
+
+def leaves_a_recv() -> None:
+    os._exit(0) if dist.get_rank() else dist.recv(torch.ones(4), 1)
+
+
+def sends_another_dtype() -> None:
+    x = torch.ones(2)
+    dist.recv(x.double(), 0) if dist.get_rank() else dist.send(torch.ones(4), 1)
+
+
+LAST_WORDS = "it said: terminate called after throwing an instance of 'Error' what(): no more"
+# What ranks give and what they expect, by rank.
+SPLITS = (
+    (partial(exchange, [[1, 1], [1, 1]], [[1, 3], [1, 1]]), "rank 1 sends 1 element to rank 0, wh"),
+    (rows, "rank 0 sends 10 elements to rank 1, which expects 5"),
+    (blocks, " sends 2 elements to rank "),
+)
+STRIDED = (
+    (lambda: dist.broadcast(half(), 0), "half(), 0)"),
+    (lambda: dist.reduce_scatter(half(), [torch.ones(4)] * 2), "reduce_scatter(half()"),
     # transposed, yet not dense: every other column is somebody else's
-    "[::2])": lambda: dist.all_reduce(torch.arange(24.0).reshape(4, 6).t()[::2]),
-    ".t(), [": lambda: dist.reduce_scatter(torch.zeros(2, 4).t(), [torch.ones(4, 2)] * 2),
-}
-UNORDERED = {
-    asks_for_the_future_alone: "rank 0 never waits for its all_reduce(SUM).",
-    drops_the_work: "rank 0 never waits for its all_reduce(SUM).",
-    drops_a_recv: "rank 0 never waits for its irecv(src=1).",
-    fills_twice: "rank 0 gives all_reduce(SUM) a tensor that all_reduce(SUM) is still filling.",
-    fills_a_part_twice: "a tensor that all_reduce(SUM) is still filling.",
-    gives_away_what_is_filled: "rank 0 gives all_gather_single() a tensor that all_reduce(SUM) is",
-}
+    (lambda: dist.all_reduce(torch.arange(24.0).reshape(4, 6).t()[::2]), "[::2])"),
+)
+UNORDERED = (
+    (asks_for_the_future_alone, "rank 0 never waits for its all_reduce(SUM)."),
+    (drops_a_recv, "rank 0 never waits for its irecv(src=1)."),
+    (fills_twice, "gives all_reduce(SUM) a tensor that all_reduce(SUM) is still filling."),
+    (gives_away_what_is_filled, "gives all_gather_single() a tensor that all_reduce(SUM) is"),
+)
+STOPPED = "rank 1 did not answer: it may be stopped"
+MONITORED = "rank 0 waits in monitored_barrier"
+ONE_TENSOR = "rank 0 lets all_gather fill one tensor 3 times"
 PROGRAMS = [
-    program("exit code 0, in a collective", RankDied, on(0, lambda: os._exit(0)), (0,),
-            "rank 0 left early: its process ended with exit code 0."),
-    program("exit code 0, and a recv", RankDied, by_rank(
-            lambda: dist.recv(torch.ones(4), 1), lambda: os._exit(0)), (1,), "left early"),
-    program("last words of C++", RankDied, on(1, ends_in_cpp), (1,),
-            "it said: terminate called after throwing an instance of 'Error' what(): no more"),
-    program("SIGSTOP", Hang, on(1, kill_me(signal.SIGSTOP)), (0, 1),
-            "rank 1 did not answer: it may be stopped", timeout=1.0),
-    program("a member missing while another computes", Deadlock, by_rank(
-            nothing, dist.barrier, lambda: time.sleep(30)), (1,), "for rank 0,", size=3),
-    program("a monitored barrier without all ranks", Deadlock,
-            lambda: dist.get_rank() or dist.monitored_barrier(), (0,),
-            "rank 0 waits in monitored_barrier", engines=GLOO),
-    program("calls that had parted before", Deadlock, parts_and_goes_on, (1,),
-            "They had parted before, at collective call 3:\n  ranks 0 and 2   ", size=3,
-            engines=GLOO),
-    program("an inbox of another dtype", Mismatch, by_rank(
-            lambda: dist.send(torch.ones(4), 1),
-            lambda: dist.recv(torch.ones(2).double(), 0)), (0, 1), what="dtype", engines=GLOO),
-    program("an inbox too small", Mismatch, by_rank(
-            lambda: dist.send(torch.ones(3), 1),
-            lambda: dist.recv(torch.ones(3)[:2], 0)), (0, 1), what="shape", engines=EVERYWHERE),
-    program("one tensor for all outputs", Mismatch,
-            lambda: dist.all_gather([torch.zeros(2)] * 3, torch.ones(2)), (0,),
-            "rank 0 lets all_gather fill one tensor 3 times", size=3, engines=EVERYWHERE),
-    *(program(f"splits {number}", Mismatch, fn, (), says, size=size, what="splits", engines=GLOO)
-      for number, (fn, size, says) in enumerate(SPLITS)),
-    program("all_to_all_single into a slice", Mismatch,
-            lambda: dist.all_to_all_single(half(), torch.ones(4)), (0,), "half()", what="stride"),
-    program("all_to_all_single into a transpose", Mismatch,
-            lambda: dist.all_to_all_single(torch.ones(2, 4).t(), torch.ones(4, 2)), (0,),
-            ".t(), torch", what="stride"),
-    *(program(f"strided: {says}", Mismatch, fn, (0,), says, what="stride", engines=GLOO)
-      for says, fn in STRIDED.items()),
-    *(program(fn.__name__, Hazard, fn, (0,), says, engines=GLOO)._replace(
-      in_own_words=("simulate",) * fn.__name__.startswith(("fills", "gives")))
-      for fn, says in UNORDERED.items()),
-]  # fmt: skip
+    program("exit code 0, and a recv", RankDied, leaves_a_recv, (1,), "left early"),
+    program("last words of C++", RankDied, on(1, ends_in_cpp), (1,), LAST_WORDS),
+    program("SIGSTOP", Hang, on(1, kill_me(signal.SIGSTOP)), (0, 1), STOPPED, timeout=1.0),
+    program("a member missing", Deadlock, parts_of_three, (1,), "for rank 0,", size=3),
+    program("a monitored barrier", Deadlock, monitors, (0,), MONITORED, engines=GLOO),
+    program("another dtype", Mismatch, sends_another_dtype, (0, 1), what="dtype", engines=GLOO),
+    program("outputs", Mismatch, fills_one, (0,), ONE_TENSOR, size=3, engines=EVERYWHERE),
+    program("all_to_all_single", Mismatch, into_a_transpose, (0,), ".t(), torch", what="stride"),
+    *(program(says, Mismatch, fn, (), says, what="splits", engines=GLOO) for fn, says in SPLITS),
+    *(program(says, Mismatch, fn, (0,), says, what="stride", engines=GLOO) for fn, says in STRIDED),
+    *(
+        program(fn.__name__, Hazard, fn, (0,), says, engines=GLOO)._replace(
+            in_own_words=("simulate",) * fn.__name__.startswith(("fills", "gives"))
+        )
+        for fn, says in UNORDERED
+    ),
+]
