@@ -19,8 +19,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "course_lib"
 README, LIBRARY = (folder / "README.md" for folder in (ROOT, PACKAGE))
 PARTS = ("", "docs", "notebooks", "notebooks/solutions", "course_*", "course_*/*", "tests/soak")
-PAGES = [path for part in PARTS for kind in ("md", "ipynb")
-         for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))]  # fmt: skip
+PAGES = [
+    path
+    for part in PARTS
+    for kind in ("md", "ipynb")
+    for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))
+]
 
 
 # Where somebody types what a page says. CHANGELOG tells what there was.

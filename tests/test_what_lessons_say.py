@@ -73,8 +73,7 @@ else:
 def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(tmp_path: Path):
     """Lessons 00 and 02: within seconds, not after the 30 minutes for a rank that is alive."""
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "store")]
-    ranks = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True)
-             for rank in "01"]  # fmt: skip
+    ranks = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True) for rank in "01"]
     waiting, _ = [rank.communicate(timeout=300)[1] for rank in ranks]
     for line in quoted("00", "00-c27bba"):
         assert line.search(waiting), waiting

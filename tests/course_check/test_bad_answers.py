@@ -34,7 +34,8 @@ def verdict(source: str, exercise: str = "exchange") -> Verdict:
 
 def body(*lines: str) -> str:
     return "import os, sys, time\n\n\ndef exchange(mine, partner):\n" + "".join(
-        f"    {line}\n" for line in lines)  # fmt: skip
+        f"    {line}\n" for line in lines
+    )
 
 
 def first(*lines: str) -> str:
@@ -95,14 +96,20 @@ def test_megabytes_of_output_and_changed_defaults_stay_where_they_are(
 @pytest.mark.parametrize(
     ("diagnosis", "call"),
     [
-        ("04.collective", "def ring_all_reduce(tensor):\n"
-         "    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name\n"
-         "    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))"),
-        ("01.collective", "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
-         "        if turn == dist.get_rank():\n            work()\n"
-         "        dist.group.WORLD.barrier().wait()"),
+        (
+            "04.collective",
+            "def ring_all_reduce(tensor):\n"
+            "    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name\n"
+            "    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))",
+        ),
+        (
+            "01.collective",
+            "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
+            "        if turn == dist.get_rank():\n            work()\n"
+            "        dist.group.WORLD.barrier().wait()",
+        ),
     ],
-)  # fmt: skip
+)
 def test_calling_a_collective(diagnosis: str, call: str) -> None:
     exercise = call.split("(")[0].removeprefix("def ")
     got = verdict(call, exercise)
@@ -148,10 +155,17 @@ def test_the_sizes_that_are_drawn_change_with_the_answer_and_nobody_knows_them()
 
 
 def test_catching_what_the_check_raises() -> None:
-    got = verdict(body(
-        "inbox = torch.empty_like(mine)", "try:", "    dist.send(mine, partner)",
-        "    dist.recv(inbox, partner)", "except BaseException:", "    pass", "return inbox",
-    ))  # fmt: skip
+    got = verdict(
+        body(
+            "inbox = torch.empty_like(mine)",
+            "try:",
+            "    dist.send(mine, partner)",
+            "    dist.recv(inbox, partner)",
+            "except BaseException:",
+            "    pass",
+            "return inbox",
+        )
+    )
     assert got.diagnosis == "01.send-first", str(got)
 
 
@@ -175,7 +189,8 @@ def ring_all_reduce(tensor):
 def test_state_that_is_kept_from_call_to_call() -> None:
     kept = "box.setdefault(mine.shape, torch.empty_like(mine"
     source = "box = {}\n" + RIGHT.replace("torch.empty_like(mine", kept).replace(
-        "contiguous_format)", "contiguous_format))", 1)  # fmt: skip
+        "contiguous_format)", "contiguous_format))", 1
+    )
     got = verdict(source)
     assert not got.levels["core"].passed, str(got)
 

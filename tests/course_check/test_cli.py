@@ -97,8 +97,12 @@ def test_an_answer_is_checked_again_on_each_save_until_ctrl_c(tmp_path: Path):
                 new.write_text(source)
                 os.replace(new, file)
             lines = iter(process.stdout.readline, "")
-            said = "".join(iter(lambda: next(lines), "-- waiting for answer.py to be saved; "
-                                                     "Ctrl-C ends this --\n"))  # fmt: skip
+            said = "".join(
+                iter(
+                    lambda: next(lines),
+                    "-- waiting for answer.py to be saved; Ctrl-C ends this --\n",
+                )
+            )
             assert process.stdout.readline() == "\n"
             return said
 

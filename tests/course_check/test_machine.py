@@ -21,9 +21,13 @@ from course_lib.__main__ import main
 ROOT = Path(__file__).parents[2]
 RIGHT = zoo.right("exchange")["lower_first"]
 NOBODY = (  # limits of processes do not hold for root
-    "setpriv", "--reuid=4242", "--regid=4242", "--clear-groups",
-    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
-)  # fmt: skip
+    "setpriv",
+    "--reuid=4242",
+    "--regid=4242",
+    "--clear-groups",
+    "--inh-caps=-all,+dac_read_search",
+    "--ambient-caps=-all,+dac_read_search",
+)
 HIDDEN_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 POOR = {
     "loopback is down": (["unshare", "-n"], "ip link set lo up"),
@@ -78,8 +82,9 @@ def test_no_temporary_folder_is_needed(answer: Path) -> None:
         "print(check(exchange))"
     )
     command = [*limits, sys.executable, "-c", script]
-    done = subprocess.run(command, cwd="/proc", env={"PYTHONPATH": str(ROOT)}, text=True,
-                          capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        command, cwd="/proc", env={"PYTHONPATH": str(ROOT)}, text=True, capture_output=True
+    )
     assert done.stdout.startswith("01.1 exchange: passed"), done.stdout + done.stderr
 
 

@@ -89,10 +89,12 @@ def whole(mine):
     return list(mine.stride()), mine.storage_offset(), seen
 """
 WHOLE = Exercise(
-    "99.1", "whole", lambda given: None,
+    "99.1",
+    "whole",
+    lambda given: None,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [],
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("on_real_ranks", [False, True])

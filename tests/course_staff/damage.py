@@ -40,8 +40,15 @@ def without_metadata(nb: Notebook, rng: random.Random) -> None:
 
 def retyped(nb: Notebook, rng: random.Random) -> None:
     cell = nb["cells"].pop(_place(nb))
-    nb["cells"].append({"cell_type": "code", "source": cell["source"], "metadata": {},
-                        "outputs": [], "id": f"x{rng.randrange(10**6)}"})  # fmt: skip
+    nb["cells"].append(
+        {
+            "cell_type": "code",
+            "source": cell["source"],
+            "metadata": {},
+            "outputs": [],
+            "id": f"x{rng.randrange(10**6)}",
+        }
+    )
 
 
 def copied(nb: Notebook, rng: random.Random) -> None:
@@ -77,9 +84,15 @@ def with_broken_code(nb: Notebook, rng: random.Random) -> None:
 
 
 KEEPS: list[Callable[[Notebook, random.Random], None]] = [
-    shuffled, copied, without_metadata, others_deleted, with_foreign_metadata,
-    with_rubbish_cells, retyped, without_ids,
-]  # fmt: skip
+    shuffled,
+    copied,
+    without_metadata,
+    others_deleted,
+    with_foreign_metadata,
+    with_rubbish_cells,
+    retyped,
+    without_ids,
+]
 LAST = (without_metadata, with_rubbish_cells, retyped, without_ids)  # what others look for is gone
 LOSES = [emptied, deleted, with_broken_code]
 

@@ -42,10 +42,16 @@ def found(cells: list[dict[str, Any]], tmp_path: Path, **more: Any) -> answers.F
         [answer_cell(RIGHT), answer_cell(STUB_TEXT)],  # the stub copied below
         [answer_cell("x = 1\nmy_share = 2\n"), answer_cell(RIGHT)],  # an earlier try above
         [code(RIGHT.replace("\n", "\r\n"), "my_share-answer")],
-        [{"cell_type": "code", "source": RIGHT.splitlines(True), "metadata": {},
-          "id": "my_share-answer"}],
+        [
+            {
+                "cell_type": "code",
+                "source": RIGHT.splitlines(True),
+                "metadata": {},
+                "id": "my_share-answer",
+            }
+        ],
     ],
-)  # fmt: skip
+)
 def test_an_answer_is_found_in_cells_that_were_moved_about(cells, tmp_path: Path) -> None:
     got = found(cells, tmp_path)
     assert (got.problem, got.source.rstrip()) == ("", RIGHT.rstrip())
@@ -60,12 +66,16 @@ def test_of_two_that_differ_the_last_counts_and_the_note_says_so(tmp_path: Path)
 @pytest.mark.parametrize(
     ("cells", "problem"),
     [
-        ([code("x = 1", "my_share-check", exercise="my_share", role="check")],
-         "its cell is missing"),
+        (
+            [code("x = 1", "my_share-check", exercise="my_share", role="check")],
+            "its cell is missing",
+        ),
         ([answer_cell(STUB_TEXT)], "not written yet"),
         ([answer_cell("")], "its cell is empty"),
-        ([{"cell_type": "markdown", "source": RIGHT, "metadata": {}, "id": "my_share-answer"}],
-         "its cell is no code cell any more"),
+        (
+            [{"cell_type": "markdown", "source": RIGHT, "metadata": {}, "id": "my_share-answer"}],
+            "its cell is no code cell any more",
+        ),
         ([answer_cell("def my_share(n):\n  return (\n")], "it is not Python, line"),
         ([answer_cell("def my_share(n, n):\n  pass\n")], "it is not Python, line 1: duplicate"),
         ([answer_cell("%%time\n" + RIGHT)], "line 1 is a command to the notebook"),
@@ -74,13 +84,15 @@ def test_of_two_that_differ_the_last_counts_and_the_note_says_so(tmp_path: Path)
         ([answer_cell("import IPython\nx = IPython.get_ipython()\n" + RIGHT)], "get_ipython"),
         ([answer_cell("# NBVAL_SKIP\n" + RIGHT)], "a marker of nbval"),
         ([answer_cell(RIGHT + "\n#nbval_raises_exception")], "a marker of nbval"),
-        ([answer_cell("def mine():\n    my_share = 1\n    return my_share")],
-         "it defines no my_share"),
+        (
+            [answer_cell("def mine():\n    my_share = 1\n    return my_share")],
+            "it defines no my_share",
+        ),
         ([answer_cell("my_share = " + "(" * 5000 + ")" * 5000)], "it is not Python"),
         ([answer_cell(RIGHT + "\nx = 1" * 60_000)], "longer than"),
         ([answer_cell(RIGHT + "\x00")], "it is not Python"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_judged_has_a_reason(cells, problem: str, tmp_path: Path) -> None:
     assert problem in found(cells, tmp_path).problem
 
@@ -125,13 +137,24 @@ def test_the_grading_notebook_holds_answers_as_strings_and_nothing_else_of_a_sub
 ) -> None:
     evil = answer_cell(RIGHT + "\n'''\n# a line\n'''\n")
     evil["metadata"]["tags"] = ["nbval-skip", "raises-exception"]
-    check = code("print('passed')  # edited", "my_share-check", exercise="my_share", role="check",
-                 tags=["nbval-skip"])  # fmt: skip
+    check = code(
+        "print('passed')  # edited",
+        "my_share-check",
+        exercise="my_share",
+        role="check",
+        tags=["nbval-skip"],
+    )
     check["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "100 of 100"}]
     path = written(tmp_path / "x.ipynb", notebook([evil, check, code("import os; os._exit(0)")]))
     solved = ROOT / "notebooks" / "solutions" / "00_hello_ranks.ipynb"
-    made = write(tmp_path, answers.read(path, RELEASE), RELEASE.lessons["00_hello_ranks"], solved,
-                 ["my_share"], {})  # fmt: skip
+    made = write(
+        tmp_path,
+        answers.read(path, RELEASE),
+        RELEASE.lessons["00_hello_ranks"],
+        solved,
+        ["my_share"],
+        {},
+    )
     cells = nbformat.read(made, as_version=4).cells
     assert [c.id for c in cells] == ["grading-begin", "my_share-answer", "my_share-check"]
     assert cells[2].source == "grade(my_share)"
@@ -145,13 +168,19 @@ DEEP = "x = 1" + " + 1" * 3000 + "\n"
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "source",
-    [DEEP + RIGHT, "x = " + "[" * 150 + "]" * 150 + "\n" + RIGHT,
-     "x = " + "-" * 50_000 + "1\n" + RIGHT,
-     "x" + ".x" * 5000 + "\n" + RIGHT, RIGHT + "\n" * 90_000, "\n" * 200_000 + RIGHT,
-     "def " + " " * 90_000 + "my_share(n): pass", "a = b = " * 9000 + "1\n" + RIGHT,
-     "".join(f"x{n} = x{n + 1}\n" for n in range(3_000)) + RIGHT.replace("n_items", "x0", 1)],
+    [
+        DEEP + RIGHT,
+        "x = " + "[" * 150 + "]" * 150 + "\n" + RIGHT,
+        "x = " + "-" * 50_000 + "1\n" + RIGHT,
+        "x" + ".x" * 5000 + "\n" + RIGHT,
+        RIGHT + "\n" * 90_000,
+        "\n" * 200_000 + RIGHT,
+        "def " + " " * 90_000 + "my_share(n): pass",
+        "a = b = " * 9000 + "1\n" + RIGHT,
+        "".join(f"x{n} = x{n + 1}\n" for n in range(3_000)) + RIGHT.replace("n_items", "x0", 1),
+    ],
     ids=lambda s: repr(s[:12]),
-)  # fmt: skip
+)
 def test_a_source_that_is_hard_to_read_is_answered_soon(source: str, tmp_path: Path) -> None:
     start = time.process_time()
     got = found([answer_cell(source)], tmp_path)
@@ -161,9 +190,15 @@ def test_a_source_that_is_hard_to_read_is_answered_soon(source: str, tmp_path: P
 
 
 def test_an_answer_as_deep_as_allowed_can_be_taken_apart() -> None:
-    source = "x = " + "(-" * 60 + "1" + ")" * 60 + "\n" + "".join(
-        f"{'if' if n == 0 else 'elif'} x == {n}:\n    y = {n}\n" for n in range(70)
-    ) + "def my_share(n):\n    return y\n"  # fmt: skip
+    source = (
+        "x = "
+        + "(-" * 60
+        + "1"
+        + ")" * 60
+        + "\n"
+        + "".join(f"{'if' if n == 0 else 'elif'} x == {n}:\n    y = {n}\n" for n in range(70))
+        + "def my_share(n):\n    return y\n"
+    )
     assert answers.refused(source, "my_share") == ""
     got = namespace("my_share", CellText("my_share.py", source, "my_share"), [])
     assert got.missing == ()
@@ -207,4 +242,5 @@ def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) 
     assert suite[0][-1].get("message") == answers.NOT_GRADED
     assert re.search(f"exchange_edges +{answers.NOT_GRADED}", exports.summary([marked]))
     assert [t["name"] for t in json.loads(feedback.gradescope(marked))["tests"]] == [
-        "07 first_missing"]  # fmt: skip
+        "07 first_missing"
+    ]

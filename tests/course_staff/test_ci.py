@@ -60,22 +60,31 @@ class World:
         """As a CI runs a step: bash, which stops at the first command that fails."""
         path = f"{self.folder / 'bin'}:{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], cwd=folder,
-            env={"PATH": path, "HOME": str(self.folder)} | more, stdin=subprocess.DEVNULL,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250,
-        )  # fmt: skip
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=folder,
+            env={"PATH": path, "HOME": str(self.folder)} | more,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=250,
+        )
         assert done.returncode == 0, done.stdout[-4000:]
 
     def marks(self) -> dict[str, tuple[str, str]]:
         """Those that have been kept in the instructor's repository."""
         text = git(self.origin, "show", "HEAD:class/marks/grades.csv")
-        return {row["student"]: (row["points"], row["my_share reason"])
-                for row in csv.DictReader(text.splitlines()) if row["lesson"]}  # fmt: skip
+        return {
+            row["student"]: (row["points"], row["my_share reason"])
+            for row in csv.DictReader(text.splitlines())
+            if row["lesson"]
+        }
 
 
 def git(folder: Path, *words: str) -> str:
-    return subprocess.run([*GIT, *words], cwd=folder, check=True, capture_output=True,
-                          text=True).stdout  # fmt: skip
+    return subprocess.run(
+        [*GIT, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def committed(folder: Path) -> None:
@@ -92,8 +101,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         (course / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, course / name)
     rows = ["id,submission,repository"]
-    for number, (name, source) in enumerate((
-        ("solved", f"solutions/{LESSON}.ipynb"), ("untouched", f"{LESSON}.ipynb"))):  # fmt: skip
+    for number, (name, source) in enumerate(
+        (("solved", f"solutions/{LESSON}.ipynb"), ("untouched", f"{LESSON}.ipynb"))
+    ):
         work = folder / name / "work"
         work.mkdir(parents=True)
         shutil.copy(ROOT / "notebooks" / source, work)
@@ -110,7 +120,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     (folder / "bin" / "sudo").symlink_to("/bin/true")
     (folder / ".gitconfig").write_text(
         f'[url "file://{folder}/course.git"]\n'
-        "insteadOf = https://oauth2:push@gitlab.example/class/course.git\n")  # fmt: skip
+        "insteadOf = https://oauth2:push@gitlab.example/class/course.git\n"
+    )
     venv.mkdir()
     for part in Path(sys.prefix).iterdir():
         (venv / part.name).symlink_to(part)
@@ -166,11 +177,20 @@ def by_gitlab(world: World) -> None:
             (folder / "docs/ci/generic.sh").write_text(GRADED.format(marks=marks))
         for file in artifacts:
             shutil.copy(file, folder)
-        env = {"CI_PROJECT_DIR": str(folder), "CI_SERVER_HOST": "gitlab.example",
-               "CI_PROJECT_PATH": "class/course", "CI_COMMIT_BRANCH": "main"}  # fmt: skip
+        env = {
+            "CI_PROJECT_DIR": str(folder),
+            "CI_SERVER_HOST": "gitlab.example",
+            "CI_PROJECT_PATH": "class/course",
+            "CI_COMMIT_BRANCH": "main",
+        }
         more = {k: Template(v).substitute(env) for k, v in job.get("variables", {}).items()}
-        world.shell("\n".join(job["script"]), folder, **env, **more,
-                    **scoped.get(job.get("environment", ""), {}))  # fmt: skip
+        world.shell(
+            "\n".join(job["script"]),
+            folder,
+            **env,
+            **more,
+            **scoped.get(job.get("environment", ""), {}),
+        )
         artifacts += [folder / path for path in job.get("artifacts", {}).get("paths", [])]
 
 
@@ -192,16 +212,35 @@ def test_classroom50s_autograder_writes_its_result(world: World) -> None:
         [notebook] = (world.folder / name / "work").glob(f"{LESSON}.ipynb")
         shutil.copy(notebook, student / "work" / f"{name}.ipynb")
     names = ("CLASSROOM", "ASSIGNMENT", "OWNER", "COMMIT_URL", "RELEASE_URL")
-    world.shell(f"{sys.executable} {CI / 'classroom50.py'}", student, COURSE=str(course),
-                SUBMISSION_TAG="submit/1", **{name: name.lower() for name in names})  # fmt: skip
+    world.shell(
+        f"{sys.executable} {CI / 'classroom50.py'}",
+        student,
+        COURSE=str(course),
+        SUBMISSION_TAG="submit/1",
+        **{name: name.lower() for name in names},
+    )
     result = json.loads((student / "result.json").read_text())
     assert result["schema"] == "classroom50/result/v1" and type(result["score"]) is int
     assert (result["score"], result["max-score"]) == (10, 20)
     assert [(test["test-name"], test["passed"], test["score"]) for test in result["tests"]] == [
-        ("00.1 my_share", True, 10), ("00.1 my_share", False, 0)]  # fmt: skip
-    assert result.keys() == {"schema", "classroom", "assignment", "assignment_type", "owner",
-                             "submission", "commit", "release", "review", "datetime", "score",
-                             "max-score", "tests"}  # fmt: skip
+        ("00.1 my_share", True, 10),
+        ("00.1 my_share", False, 0),
+    ]
+    assert result.keys() == {
+        "schema",
+        "classroom",
+        "assignment",
+        "assignment_type",
+        "owner",
+        "submission",
+        "commit",
+        "release",
+        "review",
+        "datetime",
+        "score",
+        "max-score",
+        "tests",
+    }
 
 
 @pytest.mark.slow
@@ -209,9 +248,13 @@ def test_the_script_refuses_a_course_with_local_changes(world: World):
     changed = world.checkout("changed")
     with (changed / "course_staff" / "grading" / "marks.py").open("a") as file:
         file.write("# better marks\n")
-    done = subprocess.run([CI / "generic.sh"], cwd=changed, capture_output=True, text=True,
-                          env=os.environ | {"COURSE": str(changed), "INBOX": "x", "OUT": "y"},
-                          )  # fmt: skip
+    done = subprocess.run(
+        [CI / "generic.sh"],
+        cwd=changed,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COURSE": str(changed), "INBOX": "x", "OUT": "y"},
+    )
     assert (done.returncode, done.stderr) == (1, f"{changed} has local changes\n")
 
 

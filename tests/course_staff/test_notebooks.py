@@ -111,10 +111,16 @@ BEGIN, END = "    ### BEGIN SOLUTION\n", "    ### END SOLUTION\n"
 # What stands there instead of what; and the line of the cell that is named.
 MALFORMED = {
     "no end": (END, "", 10),
-    "not in a function": (ANSWER.split("\n")[1], "### BEGIN SOLUTION\na = 1\n### END SOLUTION\n"
-                          + ANSWER.split("\n")[1], 10),
-    "no solution": (BEGIN + "    numbers = list(range(n))\n    return numbers\n" + END,
-                    "    return []\n", 10),
+    "not in a function": (
+        ANSWER.split("\n")[1],
+        "### BEGIN SOLUTION\na = 1\n### END SOLUTION\n" + ANSWER.split("\n")[1],
+        10,
+    ),
+    "no solution": (
+        BEGIN + "    numbers = list(range(n))\n    return numbers\n" + END,
+        "    return []\n",
+        10,
+    ),
     "solution in the story": ('print("the end")', "def f():\n" + BEGIN + "    a = 1\n" + END, 24),
     "another function": ("def count_to(", "def count(", 10),
     "no parse": ("numbers = list(range(n))", "numbers = list(range(n)", 10),
@@ -130,7 +136,7 @@ MALFORMED = {
     "tags": ('id="00-end"', 'id="00-end" tags=["raises-exception"]', 24),
     "nbval comment": ('print("the end")', "# NBVAL_IGNORE_OUTPUT\nprint()", 24),
     "text above": ("# %% [markdown]", "import os\n\n# %% [markdown]", 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("old", "new", "line"), MALFORMED.values(), ids=MALFORMED.keys())
@@ -204,8 +210,13 @@ CLEANED = {
     "/tmp/ipykernel_812/33.py, line 3": "cell.py, line 3",
     "<object at 0x7f0a1b2c3d4e>": "<object at 0x…>",
 }
-AS_IT_IS = ("https://pytorch.org/docs/stable/index.html", "1/2/3 and a/b/c and ./x/y", "/dev/shm/x",
-            "0xff", "0.12 s")  # fmt: skip
+AS_IT_IS = (
+    "https://pytorch.org/docs/stable/index.html",
+    "1/2/3 and a/b/c and ./x/y",
+    "/dev/shm/x",
+    "0xff",
+    "0.12 s",
+)
 
 
 def test_outputs_are_cleaned_by_those_of_nbvals_rules_that_are_for_writing(root: Path):
@@ -233,15 +244,24 @@ def test_no_rule_is_slow_on_long_lines(root: Path):
 
 
 SAME = [
-    ("took 0.12 s", "took 11.5 s"), ("|    1.20 ms |", "|   11.20 ms |"), ("3.4 GB/s", "12 GB/s"),
-    ("1.2e-05 s", "3 s"), ("ratio ~1.3×", "ratio ~11.25×"), ("~97.2 %", "~97.3 %"),
-    ("tcp://127.0.0.1:4121", "tcp://127.0.0.1:50123"), ("(pid 812)", "(pid 90)"),
-]  # fmt: skip
+    ("took 0.12 s", "took 11.5 s"),
+    ("|    1.20 ms |", "|   11.20 ms |"),
+    ("3.4 GB/s", "12 GB/s"),
+    ("1.2e-05 s", "3 s"),
+    ("ratio ~1.3×", "ratio ~11.25×"),
+    ("~97.2 %", "~97.3 %"),
+    ("tcp://127.0.0.1:4121", "tcp://127.0.0.1:50123"),
+    ("(pid 812)", "(pid 90)"),
+]
 DIFFERENT = [
-    ("ratio 1.3×", "ratio 1.4×"), ("accuracy 97.2 %", "accuracy 97.3 %"), ("8 MB", "9 MB"),
-    ("4 ranks", "5 ranks"), ("3 sends", "4 sends"), ("loss 0.120", "loss 0.121"),
+    ("ratio 1.3×", "ratio 1.4×"),
+    ("accuracy 97.2 %", "accuracy 97.3 %"),
+    ("8 MB", "9 MB"),
+    ("4 ranks", "5 ranks"),
+    ("3 sends", "4 sends"),
+    ("loss 0.120", "loss 0.121"),
     ("layer1s", "layer2s"),
-]  # fmt: skip
+]
 
 
 def test_times_may_differ_and_nothing_else(root: Path):
@@ -403,15 +423,23 @@ TITLE = "the cell that begins 'guess = 3': "
 # What the learner has written into cells; what has changed in the lesson; what stands in cells of
 # the merged copy; what is named.
 MERGES = {
-    "an answer": ({"count_to-answer": ANSWERED}, ("numbers below", "whole numbers below"),
-                  {"count_to-answer": ANSWERED}, []),
+    "an answer": (
+        {"count_to-answer": ANSWERED},
+        ("numbers below", "whole numbers below"),
+        {"count_to-answer": ANSWERED},
+        [],
+    ),
     "an untouched story": ({}, NEW_END, {"00-end": 'print("fin")'}, []),
     "an edited story": (GUESS, NEW_TITLE, GUESS | {"00-title": "# Count\nOne, two, three."}, []),
-    "edited by both": (GUESS, NEW_END, {"00-end": 'print("fin")'},
-                       [TITLE + "yours and the lesson's have both changed"]),
+    "edited by both": (
+        GUESS,
+        NEW_END,
+        {"00-end": 'print("fin")'},
+        [TITLE + "yours and the lesson's have both changed"],
+    ),
     "an edited cell gone": (GUESS, NO_END, {}, [TITLE + "the lesson has this cell no more"]),
     "an untouched cell gone": ({}, NO_END, {}, []),
-}  # fmt: skip
+}
 
 
 def cell_of(notebook, id: str):

@@ -41,8 +41,17 @@ def release(numbers: str, folder: Path) -> Path:
     before = os.getcwd()
     os.chdir(ROOT)
     try:
-        code = main(["release", "--lessons", numbers, "--manifest", str(folder / "kept.json"),
-                     "--out", str(folder / "out")])  # fmt: skip
+        code = main(
+            [
+                "release",
+                "--lessons",
+                numbers,
+                "--manifest",
+                str(folder / "kept.json"),
+                "--out",
+                str(folder / "out"),
+            ]
+        )
     finally:
         os.chdir(before)
     assert code == 0
@@ -63,11 +72,26 @@ def test_only_what_students_need_is_in_it(released: Path) -> None:
     out = released / "out"
     assert not list(leaked(out, [read_lesson(source) for source in SOURCES]))
     names = {str(p.relative_to(out)) for p in out.rglob("*")}
-    for absent in ("course_staff", "tests", ".git", "notebooks/src", "notebooks/solutions",
-                   "notebooks/manifest.json", "tools", "figures/make.py"):  # fmt: skip
+    for absent in (
+        "course_staff",
+        "tests",
+        ".git",
+        "notebooks/src",
+        "notebooks/solutions",
+        "notebooks/manifest.json",
+        "tools",
+        "figures/make.py",
+    ):
         assert absent not in names
-    for present in ("AGENTS.md", "README.md", "Makefile", "requirements.txt", "LICENSE",
-                    "course_check/play.py", f"notebooks/{SOURCES[0].stem}.ipynb"):  # fmt: skip
+    for present in (
+        "AGENTS.md",
+        "README.md",
+        "Makefile",
+        "requirements.txt",
+        "LICENSE",
+        "course_check/play.py",
+        f"notebooks/{SOURCES[0].stem}.ipynb",
+    ):
         assert present in names
     agents = (out / "AGENTS.md").read_text()
     assert "tutor" in agents and "do not solve" in agents
@@ -125,9 +149,14 @@ def test_the_library_offers_there_what_there_is(alone: Path, tmp_path: Path) -> 
     """Its commands, and the exercises of its lesson, which can be checked."""
     answer = tmp_path / "answer.py"
     answer.write_text(zoo.source("accumulate_step", "as_documented"))
-    done = subprocess.run([sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)],
-                          cwd=alone, env=os.environ | {"PYTHONPATH": str(alone)}, text=True,
-                          capture_output=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)],
+        cwd=alone,
+        env=os.environ | {"PYTHONPATH": str(alone)},
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
     known, _, said = done.stdout.partition("\n")
     assert known.split() == sorted(INDEX["lesson_06_ddp"]), done.stderr
     assert "passed" in said and said.endswith("0 0\n"), said
@@ -141,6 +170,18 @@ def test_the_manifest_is_that_of_the_release(released: Path) -> None:
 
 def test_a_release_is_made_into_an_empty_folder_only(tmp_path: Path, capsys) -> None:
     (tmp_path / "x").touch()
-    assert main(["release", "--lessons", "00", "--manifest", str(tmp_path / "m.json"),
-                 "--out", str(tmp_path)]) == 2  # fmt: skip
+    assert (
+        main(
+            [
+                "release",
+                "--lessons",
+                "00",
+                "--manifest",
+                str(tmp_path / "m.json"),
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 2
+    )
     assert "is not empty" in capsys.readouterr().err

@@ -73,8 +73,15 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
         for name in FOR_LEARNERS:
             shutil.copytree(ROOT / name, wheel / name)
         sources = json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])
-        done = subprocess.run([sys.executable, "-c", JUDGE], input=sources, cwd=course, text=True,
-                              env=environ, capture_output=True, timeout=150)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", JUDGE],
+            input=sources,
+            cwd=course,
+            text=True,
+            env=environ,
+            capture_output=True,
+            timeout=150,
+        )
         assert done.returncode == -signal.SIGKILL, done.stderr
         honest, attacks = map(json.loads, done.stdout.splitlines())
         assert honest[0] == str(course / "course_lib" / "__init__.py")

@@ -66,8 +66,14 @@ class Place:
         }
 
     def run(self, *words: object) -> str:
-        done = subprocess.run([self.python, *words], cwd=self.content, env=self.variables,
-                              capture_output=True, text=True, timeout=600)  # fmt: skip
+        done = subprocess.run(
+            [self.python, *words],
+            cwd=self.content,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

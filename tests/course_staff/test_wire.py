@@ -43,11 +43,29 @@ def there_and_back(value: Any) -> Any:
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 0, -(10**30), 1.5, math.inf, 5e-324, "a\ud800é", range(3, 9, 2), [], [1, [2.0]],
-     (1, "x"), {"a": [1], 2: None}, torch.arange(6).reshape(2, 3).t(), torch.tensor(3.5),
-     torch.empty(0, 4), torch.arange(3.0)[::2][2:], torch.empty(99_999).t()[:0],
-     torch.empty(99_999)[::2][50_000:], torch.tensor([math.nan, -0.0])],
-)  # fmt: skip
+    [
+        None,
+        True,
+        0,
+        -(10**30),
+        1.5,
+        math.inf,
+        5e-324,
+        "a\ud800é",
+        range(3, 9, 2),
+        [],
+        [1, [2.0]],
+        (1, "x"),
+        {"a": [1], 2: None},
+        torch.arange(6).reshape(2, 3).t(),
+        torch.tensor(3.5),
+        torch.empty(0, 4),
+        torch.arange(3.0)[::2][2:],
+        torch.empty(99_999).t()[:0],
+        torch.empty(99_999)[::2][50_000:],
+        torch.tensor([math.nan, -0.0]),
+    ],
+)
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     back = there_and_back(value)
     assert type(back) is type(value)
@@ -106,11 +124,25 @@ def tensor(**changed: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "data",
-    [{}, {"tuple": 3}, {"what": 1}, {"tuple": [], "dict": []}, {"range": [1, 2, 0]},
-     {"range": [1, 2.0]}, {"dict": [[1]]}, {"opaque": 3}, {"dict": [[[], None]]},
-     {"tensor": []}, tensor(dtype="object"), tensor(shape=[10]), tensor(shape=[-1]),
-     tensor(shape=[2**50], stride=[0]), tensor(offset=2**45), tensor(stride=[1, 1])],
-)  # fmt: skip
+    [
+        {},
+        {"tuple": 3},
+        {"what": 1},
+        {"tuple": [], "dict": []},
+        {"range": [1, 2, 0]},
+        {"range": [1, 2.0]},
+        {"dict": [[1]]},
+        {"opaque": 3},
+        {"dict": [[[], None]]},
+        {"tensor": []},
+        tensor(dtype="object"),
+        tensor(shape=[10]),
+        tensor(shape=[-1]),
+        tensor(shape=[2**50], stride=[0]),
+        tensor(offset=2**45),
+        tensor(stride=[1, 1]),
+    ],
+)
 def test_what_is_no_value_is_malformed(data: Any) -> None:
     assert decode(tensor()) == torch.zeros(1)
     with pytest.raises(Malformed):
@@ -168,9 +200,19 @@ def test_what_a_call_is_told_of_a_tensor_comes_back_without_memory() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [None, [], ["float32"], ["float32", 3], ["object", [1]], ["float32", [-1]], ["float32", [1.0]],
-     ["float32", [2**39, 2**39, 2**39]], ["int8", [LARGEST_TENSOR + 1]], ["int8", [1] * 99]],
-)  # fmt: skip
+    [
+        None,
+        [],
+        ["float32"],
+        ["float32", 3],
+        ["object", [1]],
+        ["float32", [-1]],
+        ["float32", [1.0]],
+        ["float32", [2**39, 2**39, 2**39]],
+        ["int8", [LARGEST_TENSOR + 1]],
+        ["int8", [1] * 99],
+    ],
+)
 def test_what_is_no_kind_of_tensor_is_malformed(told: Any) -> None:
     with pytest.raises(Malformed):
         of_kind(told)
