@@ -197,9 +197,10 @@ CLEANED = {
 }
 AS_IT_IS = (
     "https://pytorch.org/docs/index.html",
-    "1/2/3 and a/b/c and ./x/y",
+    "1/2/3 and ./x/y",
     "/dev/shm/x",
     "0xff",
+    "0.12 s",
 )
 
 
@@ -379,6 +380,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch):
 # ------------------------------------------------------------------------------- update
 
 ANSWERED = "def count_to(n):\n    return [*range(n)]"
+ANSWER_WRITTEN, FIN = {"count_to-answer": ANSWERED}, {"00-end": 'print("fin")'}
 GUESS = {"00-end": "guess = 3"}
 NEW_TITLE = ("One, two.", "One, two, three.")
 NEW_END = ('print("the end")', 'print("fin")')
@@ -388,20 +390,10 @@ TITLE = "the cell that begins 'guess = 3': "
 # What the learner has written into cells; what has changed in the lesson; what stands in cells of
 # the merged copy; what is named.
 MERGES = {
-    "an answer": (
-        {"count_to-answer": ANSWERED},
-        ("numbers below", "whole numbers below"),
-        {"count_to-answer": ANSWERED},
-        [],
-    ),
-    "an untouched story": ({}, NEW_END, {"00-end": 'print("fin")'}, []),
+    "an answer": (ANSWER_WRITTEN, ("numbers below", "whole numbers below"), ANSWER_WRITTEN, []),
+    "an untouched story": ({}, NEW_END, FIN, []),
     "an edited story": (GUESS, NEW_TITLE, GUESS | {"00-title": "# Count\nOne, two, three."}, []),
-    "edited by both": (
-        GUESS,
-        NEW_END,
-        {"00-end": 'print("fin")'},
-        [TITLE + "yours and the lesson's have both changed"],
-    ),
+    "edited by both": (GUESS, NEW_END, FIN, [TITLE + "yours and the lesson's have both changed"]),
     "an edited cell gone": (GUESS, NO_END, {}, [TITLE + "the lesson has this cell no more"]),
     "an untouched cell gone": ({}, NO_END, {}, []),
 }
