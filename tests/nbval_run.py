@@ -36,6 +36,11 @@ def compare(
         *(f"--rootdir={folder}", shutil.copy(notebook, folder)),
     ]
     return subprocess.run(
-        command, cwd=folder, env=clean_environment(root, folder), text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env=clean_environment(root, folder),
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )

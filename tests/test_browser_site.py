@@ -120,8 +120,14 @@ def test_pages_are_whole_in_a_browser_and_ask_no_other_host(site: Path, browser,
     wrong: list[str] = []
     with browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme) as look:
         page = look.new_page()
-        page.on("request", lambda request: wrong.append(request.url)
-                if not request.url.startswith(("file:", "data:")) else None)  # fmt: skip
+        page.on(
+            "request",
+            lambda request: (
+                wrong.append(request.url)
+                if not request.url.startswith(("file:", "data:"))
+                else None
+            ),
+        )
         page.on("pageerror", lambda error: wrong.append(str(error)))
         for name in ("index", "glossary", f"lessons/{LESSONS[4]}"):
             page.goto(f"file://{site}/{name}.html")

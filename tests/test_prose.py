@@ -74,8 +74,13 @@ def words(markdown: str) -> int:
 def pictures(cell: Cell) -> list[ast.Call]:
     """The calls of ``draw.something(…)`` in a code cell."""
     calls = (node for node in ast.walk(ast.parse(cell.solved)) if isinstance(node, ast.Call))
-    return [c for c in calls if isinstance(c.func, ast.Attribute)
-            and isinstance(c.func.value, ast.Name) and c.func.value.id == "draw"]  # fmt: skip
+    return [
+        c
+        for c in calls
+        if isinstance(c.func, ast.Attribute)
+        and isinstance(c.func.value, ast.Name)
+        and c.func.value.id == "draw"
+    ]
 
 
 def caption(call: ast.Call) -> str:

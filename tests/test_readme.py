@@ -19,8 +19,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "course_lib"
 README, LIBRARY = (folder / "README.md" for folder in (ROOT, PACKAGE))
 PARTS = ("", "docs", "notebooks", "notebooks/solutions", "course_*", "course_*/*", "tests/soak")
-PAGES = [path for part in PARTS for kind in ("md", "ipynb")
-         for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))]  # fmt: skip
+PAGES = [
+    path
+    for part in PARTS
+    for kind in ("md", "ipynb")
+    for path in sorted(ROOT.glob(f"{part}/*.{kind}".lstrip("/")))
+]
 
 
 # Where somebody types what a page says. CHANGELOG tells what there was.
@@ -130,22 +134,6 @@ def test_make_grade_passes_on_what_the_pages_say():
         assert args.out == given.pop("OUT", "build/grades")
         asked = {name: value for name, value in vars(args).items() if name.upper() in given}
         assert asked == {name.lower(): value for name, value in given.items()}
-
-
-@pytest.mark.slow
-def test_the_librarys_guide_says_how_much_a_notebook_loads():
-    probe = (
-        "import sys; from course_lib import run, simulate, check\n"
-        "ours = [m for name, m in sys.modules.items() if name.startswith('course_')]\n"
-        "print(len(ours), sum(len(open(m.__file__).readlines()) for m in ours))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    modules, lines = map(int, done.stdout.split())
-    (said,) = re.findall(r"loads (\d+) modules, ([\d,]+) lines", LIBRARY.read_text())
-    assert int(said[0]) == modules
-    assert abs(int(said[1].replace(",", "")) - lines) < 100
 
 
 @pytest.mark.slow

@@ -73,12 +73,16 @@ else:
 def test_plain_gloo_says_of_a_rank_that_has_ended_what_lesson_00_quotes(tmp_path: Path):
     """Lessons 00 and 02: within seconds, not after the 30 minutes for a rank that is alive."""
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "store")]
-    ranks = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True)
-             for rank in "01"]  # fmt: skip
+    ranks = [subprocess.Popen([*command, rank], stderr=subprocess.PIPE, text=True) for rank in "01"]
     waiting, _ = [rank.communicate(timeout=300)[1] for rank in ranks]
     for line in quoted("00", "00-c27bba"):
         assert line.search(waiting), waiting
     assert dist.constants.default_pg_timeout == timedelta(minutes=30)
+
+
+def printed_by(program: str) -> str:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300).stdout
 
 
 FORKED = """
@@ -103,10 +107,7 @@ print(before, outcome(3))
 @pytest.mark.slow
 def test_a_fork_hangs_once_its_parent_has_computed_something_large():
     """Lesson 00: it is the pool of threads that a large operator starts, not backward()."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout == "0 hangs\n", done.stderr
+    assert printed_by(FORKED) == "0 hangs\n"
 
 
 def test_the_presets_are_those_of_lesson_03s_table():
@@ -114,9 +115,8 @@ def test_the_presets_are_those_of_lesson_03s_table():
     rows = re.findall(r"\| `(\w+)\(\)` \| (\S+) µs \| (\S+) GB/s \|", text)
     assert len(rows) == 5
     for name, microseconds, gigabytes in rows:
-        assert getattr(Network, name)() == Network(
-            float(microseconds) / 1e6, float(gigabytes) * 1e9
-        )
+        wanted = Network(float(microseconds) / 1e6, float(gigabytes) * 1e9)
+        assert getattr(Network, name)() == wanted
 
 
 def test_the_model_gives_the_times_that_lesson_03_tells():
@@ -128,31 +128,6 @@ def test_the_model_gives_the_times_that_lesson_03_tells():
     assert math.isclose(at_128["best_formula"] - bound, 14 * ethernet.latency, rel_tol=2e-3)
     useful = curves("03", "03-3e960a").values()
     assert max(percent[2] - percent[-1] for percent in useful) < 4, "ranks hardly matter"
-
-
-def test_05_disjoint_parts_are_for_the_twin_and_not_for_equal_ranks():
-    """Ranks that all train on the same samples stay equal, and differ from one process."""
-    names = played("05", "05-5683b6", "05-33fc05")
-    samples = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
-
-    def gradient(takes_rank):
-        torch.manual_seed(0)
-        model = nn.Linear(2, 1)
-        model(samples.tensor_split(dist.get_world_size())[takes_rank]).square().mean().backward()
-        names["share_gradients"](model)
-        return model.weight.grad.tolist()
-
-    ranks, twin = (simulate(gradient, 0, world_size=n).results for n in (2, 1))
-    assert ranks[0] == ranks[1] != twin[0]
-
-
-def test_06_the_gradient_that_marks_the_end_of_backward_is_the_last_one():
-    names, order = played("06", "06-af21f2", "06-bc81ee"), []
-    model = names["network"]()
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(order.append)
-    names["loss_of"](model, 4).backward()
-    assert order[-1] is model[1].weight
 
 
 @pytest.mark.slow
@@ -208,10 +183,7 @@ print(graphs(first), graphs(last), graphs(last, cut=False))
 @pytest.mark.slow
 def test_06_the_compiler_cuts_its_graph_where_buckets_end_whichever_comes_first():
     """Four layers, each a bucket."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300
-    )
-    assert done.stdout == "4 4 1\n", done.stderr
+    assert printed_by(COMPILED) == "4 4 1\n"
 
 
 def test_07_torchfrtrace_takes_what_the_table_says():
@@ -222,27 +194,17 @@ def test_07_torchfrtrace_takes_what_the_table_says():
 
 def dumped(rank: int, *states: str) -> bytes:
     """What Flight Recorder writes of a rank, one of three: its calls of all_reduce, by state."""
-    of_each = {
-        "frames": [],
-        "pg_id": 0,
-        "process_group": ("0", "default_pg"),
-        "profiling_name": "nccl2:all_reduce",
-        "p2p_seq_id": 0,
-        "is_p2p": False,
-        "input_sizes": [[4]],
-        "input_dtypes": ["Float"],
-        "output_sizes": [[4]],
-        "output_dtypes": ["Float"],
-        "time_created_ns": 0,
-        "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": None,
-        "timeout_ms": 600_000,
-        "retired": False,
-    }
+    made = {"profiling_name": "nccl2:all_reduce", "process_group": ("0", "default_pg"), "pg_id": 0}
+    made |= {"frames": [], "p2p_seq_id": 0, "is_p2p": False, "retired": False}
+    sizes = {"input_sizes": [[4]], "output_sizes": [[4]]}
+    dtypes = {"input_dtypes": ["Float"], "output_dtypes": ["Float"]}
+    times = dict.fromkeys(("time_discovered_started_ns", "time_discovered_completed_ns"))
+    of_each = made | sizes | dtypes | times | {"time_created_ns": 0, "timeout_ms": 600_000}
     entries = [
-        of_each | {"record_id": k, "collective_seq_id": k + 1, "op_id": k + 1, "state": state}
-        for k, state in enumerate(states)
+        of_each | {"state": state} | dict.fromkeys(("collective_seq_id", "op_id"), k)
+        for k, state in enumerate(states, 1)
     ]
+    entries = [entry | {"record_id": k} for k, entry in enumerate(entries)]
     groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}
     return pickle.dumps({"version": "2.10", "entries": entries, "pg_config": groups})
 
@@ -279,11 +241,6 @@ def test_10_sums_are_wrong_in_silence_where_each_rank_leaves_out_a_layer_of_its_
     assert torch.equal(of_layer_0, of_layer_1), "each is the mean of two layers' gradients"
 
 
-def test_10_in_float32_the_variance_from_sums_can_be_negative():
-    draws = (1000 + 0.1 * torch.randn(64, generator=torch.manual_seed(k)) for k in range(20))
-    assert min(x.square().mean() - x.mean().square() for x in draws) < 0
-
-
 def test_13_a_gather_of_fully_shard_waits_for_the_layer_three_before_it():
     def in_layers(model):
         for part in [*model, model]:
@@ -305,16 +262,6 @@ def test_a_root_that_is_not_in_the_group_is_refused_as_lesson_08_says():
     with pytest.raises(RankFailed) as caught:
         simulate(broadcast, world_size=6)
     assert (caught.value.kind, caught.value.rank) == ("ValueError", 3)
-
-
-def test_05_the_transfer_of_a_ring_never_doubles():
-    """Without latency 64 ranks take less than twice as long as two."""
-    network = Network(latency=1e-15, bandwidth=1e9, collectives="messages")
-    two, many = (
-        simulate(lambda: dist.all_reduce(torch.zeros(2**16)), world_size=n, network=network).seconds
-        for n in (2, 64)
-    )
-    assert 1.9 * two < many < 2 * two
 
 
 def test_06_a_loader_refuses_sampler_and_shuffle():
@@ -343,10 +290,10 @@ LLAMA = [f"17-{id}" for id in ("9d8799", "66152f", "a36186", "daafa6", "64a6f5",
 def test_17_each_layer_adds_the_same_seconds_and_bytes():
     """So the cost of 32 follows from one and two; the soak plays the whole model."""
     llama = played("17", *LLAMA)["llama"]
-    one, two, four = (llama(layers) for layers in (1, 2, 4))
+    one, two, three = (llama(layers) for layers in (1, 2, 3))
     for read in (lambda job: job.results[0], lambda job: job.memory.peak):
         added = read(two) - read(one)
-        assert read(four) == pytest.approx(read(one) + 3 * added, rel=1e-9)
+        assert read(three) == pytest.approx(read(two) + added, rel=1e-9)
 
 
 def test_17_powersgd_sends_two_thin_matrices():
@@ -363,13 +310,3 @@ def test_17_powersgd_sends_two_thin_matrices():
     sent = sum(call.nbytes for call in calls[last:] if call.op == "all_reduce")
     assert sent == 4 * 4 * (96 + 64)
     assert round(4096 * 14336 / (4 * (4096 + 14336))) == 796  # about 800
-
-
-def test_06_adam_takes_16_bytes_per_parameter():
-    model = nn.Linear(1000, 1000)
-    adam = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 1000)).sum().backward()
-    adam.step()
-    averages = [s[key] for s in adam.state.values() for key in ("exp_avg", "exp_avg_sq")]
-    held = [*model.parameters(), *(p.grad for p in model.parameters()), *averages]
-    assert sum(t.nbytes for t in held) == 16 * sum(p.numel() for p in model.parameters())

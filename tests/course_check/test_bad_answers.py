@@ -32,34 +32,22 @@ def verdict(source: str, exercise: str = "exchange") -> Verdict:
     return verdict_on(find(exercise), Answer(exercise, source=source, file="bad.py"))
 
 
-def body(*lines: str) -> str:
-    return "import os, sys, time\n\n\ndef exchange(mine, partner):\n" + "".join(
-        f"    {line}\n" for line in lines)  # fmt: skip
-
-
 def first(*lines: str) -> str:
     """The right answer, which does something else first."""
     head, end = RIGHT.split("    if partner")
     return head + "".join(f"    {line}\n" for line in lines) + "    if partner" + end
 
 
-def returns(*lines: str) -> str:
-    """The right answer, which ends otherwise."""
-    return RIGHT.removesuffix("    return inbox\n") + "".join(f"    {line}\n" for line in lines)
-
-
 # ---- what ends badly -----------------------------------------------------------------------------
 
 BAD = [
-    ("01.signature", "def exchange(mine):\n    return mine\n"),
-    ("01.hangs", body("while dist.get_rank() == 0:", "    pass")),  # the simulator ends it,
-    ("01.hangs", body("import ctypes", "ctypes.PyDLL(None).sleep(99)")),  # and this the system
-    ("01.exits", body("sys.exit(3)")),
-    ("01.exits", body("import ctypes", "ctypes.string_at(0)")),
-    ("01.starts-process", body("os.fork()", "return mine")),
-    ("01.returns-nothing", returns("print(inbox)")),
-    ("01.wrong-type", returns("return inbox.tolist()")),
-    ("01.raises", body("return 1 / 0")),
+    ("01.signature", RIGHT.replace("(mine, partner)", "(mine)")),
+    ("01.hangs", first("while dist.get_rank() == 0:", "    pass")),  # the simulator ends it,
+    ("01.hangs", first("import ctypes", "ctypes.PyDLL(None).sleep(99)")),  # and this the system
+    ("01.exits", first("import ctypes", "ctypes.string_at(0)")),
+    ("01.starts-process", first("import os", "os.fork()")),
+    ("01.returns-nothing", RIGHT.replace("return inbox", "print(inbox)")),
+    ("01.wrong-type", RIGHT.replace("return inbox", "return inbox.tolist()")),
     ("01.import", "import sys\nsys.exit(0)\n" + RIGHT),
 ]
 
@@ -92,21 +80,14 @@ def test_megabytes_of_output_and_changed_defaults_stay_where_they_are(
 # ---- what is no answer ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("diagnosis", "call"),
-    [
-        ("04.collective", "def ring_all_reduce(tensor):\n"
-         "    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name\n"
-         "    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))"),
-        ("01.collective", "def in_order(work):\n    for turn in range(dist.get_world_size()):\n"
-         "        if turn == dist.get_rank():\n            work()\n"
-         "        dist.group.WORLD.barrier().wait()"),
-    ],
-)  # fmt: skip
-def test_calling_a_collective(diagnosis: str, call: str) -> None:
-    exercise = call.split("(")[0].removeprefix("def ")
-    got = verdict(call, exercise)
-    assert got.diagnosis == diagnosis, str(got)
+def test_calling_a_collective_by_another_name() -> None:
+    source = """
+def ring_all_reduce(tensor):
+    ops, name = torch.ops._c10d_functional, dist.group.WORLD.group_name
+    tensor.copy_(ops.wait_tensor(ops.all_reduce(tensor.contiguous(), 'sum', name)))
+"""
+    got = verdict(source, "ring_all_reduce")
+    assert got.diagnosis == "04.collective", str(got)
 
 
 def test_messages_of_the_right_size_with_nothing_in_them(tmp_path: Path) -> None:
@@ -148,34 +129,24 @@ def test_the_sizes_that_are_drawn_change_with_the_answer_and_nobody_knows_them()
 
 
 def test_catching_what_the_check_raises() -> None:
-    got = verdict(body(
-        "inbox = torch.empty_like(mine)", "try:", "    dist.send(mine, partner)",
-        "    dist.recv(inbox, partner)", "except BaseException:", "    pass", "return inbox",
-    ))  # fmt: skip
-    assert got.diagnosis == "01.send-first", str(got)
-
-
-def test_patching() -> None:
     source = """
-import course_check.compare as c
-import course_check.harness.answer as p
-import course_check.judge as j
-import course_check.verdict as v
-import course_lib.trace as t
-
-def ring_all_reduce(tensor):
-    torch.Tensor.__eq__ = lambda *a: torch.ones(1, dtype=torch.bool)
-    j.judge, c.same, v.Verdict.passed = lambda *a: None, lambda *a: True, True
-    p.snapshot, p._notes, t.Trace.events = lambda value: None, lambda *a: (), []
+def exchange(mine, partner):
+    inbox = torch.empty_like(mine)
+    try:
+        dist.send(mine, partner)
+        dist.recv(inbox, partner)
+    except BaseException:
+        pass
+    return inbox
 """
-    got = verdict(source, "ring_all_reduce")
-    assert not got.levels["core"].passed, str(got)
+    assert verdict(source).diagnosis == "01.send-first"
 
 
 def test_state_that_is_kept_from_call_to_call() -> None:
     kept = "box.setdefault(mine.shape, torch.empty_like(mine"
     source = "box = {}\n" + RIGHT.replace("torch.empty_like(mine", kept).replace(
-        "contiguous_format)", "contiguous_format))", 1)  # fmt: skip
+        "contiguous_format)", "contiguous_format))", 1
+    )
     got = verdict(source)
     assert not got.levels["core"].passed, str(got)
 
@@ -207,7 +178,7 @@ def test_what_a_notebook_shows(source: str) -> None:
 
 
 def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -> None:
-    source = returns("mine.copy_(inbox)", "return mine")
+    source = RIGHT.replace("return inbox", "return mine.copy_(inbox)")
     text = str(verdict(source))
     assert text.count("what is returned shares memory with an argument") == 1
     assert "ranks 0, 1: what is returned shares memory with an argument" in text
@@ -217,23 +188,14 @@ def test_one_line_for_what_several_ranks_do_and_none_too_wide_for_a_notebook() -
 
 
 def shown(got: Verdict) -> tuple[int, int]:
-    level = got.first_failing
-    assert level is not None
-    assert level.play is not None
-    return measure(level.play.case)
+    assert got.first_failing is not None and got.first_failing.play is not None
+    return measure(got.first_failing.play.case)
 
 
 def test_the_first_case_that_fails_is_shown() -> None:
     got = verdict(first("if mine.numel() > 1:", "    mine = -mine"))
     assert shown(got) == (2, 3), str(got)
     assert "core, the smallest case that shows it: 2 ranks, length 3" in str(got)
-
-
-def test_a_list_of_another_kind_is_not_told_to_be_no_list() -> None:
-    source = "def place_experts(loads, n):\n    return list(range(len(loads)))\n"
-    flat = str(verdict(source, "place_experts"))
-    assert "should return" in flat
-    assert "not a list" not in flat
 
 
 def test_a_star_is_shown_where_it_differs_from_a_chain() -> None:
@@ -245,20 +207,12 @@ def test_a_star_is_shown_where_it_differs_from_a_chain() -> None:
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = tmp_path / "answer.py"
-    answer.write_text(RIGHT)
-    assert main(["check", "exchange", str(answer), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["levels"] == {"core": "passed", "sturdy": "passed"}
     answer.write_text(WRONG)
     assert main(["check", "exchange", str(answer), "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["passed"], said["points"], said["diagnosis"]) == (False, 0, "01.nothing-sent")
-    assert said["case"]["ranks"] == 2
-    assert said["case"]["values"][0]["expected"]
-    assert said["hint"]
-    answer.write_text(STUB)
-    assert main(["check", "exchange", str(answer)]) == 1
-    assert capsys.readouterr().out == "01.1 exchange: not written yet\n"
-    for text in ("def other(): pass\n", "def exchange(:\n", "\udcff", None):
+    assert said["case"]["ranks"] == 2 and said["case"]["values"][0]["expected"] and said["hint"]
+    for text in ("def other(): pass\n", "\udcff", None):
         answer.unlink()
         if text is not None:
             answer.write_bytes(text.encode("utf-8", "surrogateescape"))

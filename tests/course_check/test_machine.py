@@ -16,21 +16,16 @@ from course_check.harness.answer import Answer
 from course_check.play import CannotCheck
 from course_exercises.catalogue import find
 from course_lib import check, versions
-from course_lib.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 RIGHT = zoo.right("exchange")["lower_first"]
-NOBODY = (  # limits of processes do not hold for root
-    "setpriv", "--reuid=4242", "--regid=4242", "--clear-groups",
-    "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search",
-)  # fmt: skip
-HIDDEN_PROC = 'mount -t tmpfs none /proc && exec "$@"'
+CAPS = ("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search")
+# Limits of processes do not hold for root.
+NOBODY = ("setpriv", "--reuid=4242", "--regid=4242", "--clear-groups", *CAPS)
 POOR = {
     "loopback is down": (["unshare", "-n"], "ip link set lo up"),
-    "no /proc": (["unshare", "-m", "sh", "-c", HIDDEN_PROC, "sh"], "mount -t proc proc /proc"),
     "no process for a rank": (["prlimit", "--nproc=3", *NOBODY], "temporarily unavailable"),
-    "no thread for a simulated rank": (["prlimit", "--nproc=10", *NOBODY], "no thread for rank"),
-    "no file for a rank": (["prlimit", "--nofile=20"], "Too many open files"),
+    "no thread for a simulated rank": (["prlimit", "--nproc=10", *NOBODY], "no thread for"),
 }
 
 
@@ -65,24 +60,6 @@ def test_a_right_answer_on_a_poor_machine_gets_no_verdict(what: str, answer: Pat
     assert said in told["hint"]
 
 
-@pytest.mark.slow
-def test_no_temporary_folder_is_needed(answer: Path) -> None:
-    read_only = 'for f in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $f; done; exec "$@"'
-    limits = ["unshare", "-m", "env", "TMPDIR=/dev/null", "sh", "-c", read_only, "sh"]
-    if not can(*limits):
-        pytest.skip("this system does not let us hide folders")
-    script = (
-        "import torch, torch.distributed as dist\n"
-        f"exec({RIGHT!r})\n"
-        "from course_lib import check\n"
-        "print(check(exchange))"
-    )
-    command = [*limits, sys.executable, "-c", script]
-    done = subprocess.run(command, cwd="/proc", env={"PYTHONPATH": str(ROOT)}, text=True,
-                          capture_output=True)  # fmt: skip
-    assert done.stdout.startswith("01.1 exchange: passed"), done.stdout + done.stderr
-
-
 # as the system does when it has no memory left
 KILLED = "import ctypes, os; ctypes.CDLL(None).kill(os.getpid(), 9)"
 
@@ -92,22 +69,6 @@ def test_a_process_that_was_killed_tells_nothing_of_the_answer() -> None:
     source = f"def exchange(mine, partner):\n    {KILLED}\n"
     with pytest.raises(CannotCheck, match="memory ran out"):
         verdict_on(find("exchange"), Answer("exchange", source=source, file="answer.py"))
-
-
-@pytest.mark.slow
-def test_who_asks_for_a_petabyte_is_told_the_line() -> None:
-    source = "def exchange(mine, partner):\n    return torch.empty(1 << 50)\n"
-    verdict = verdict_on(find("exchange"), Answer("exchange", source=source, file="answer.py"))
-    assert verdict.diagnosis == "01.raises"
-    assert "answer.py, line 2" in str(verdict)
-
-
-def test_an_old_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
-    monkeypatch.setattr(versions, "OLDEST_TORCH", (99, 0))
-    file = tmp_path / "answer.py"
-    file.write_text(RIGHT)
-    assert main(["check", "exchange", str(file)]) == 2
-    assert capsys.readouterr().out.startswith("check could not run here: run() cannot start")
 
 
 def test_a_notebook_shows_the_sentence_and_no_frame(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ what becomes of a play on a machine that is busy, or cannot simulate."""
 from __future__ import annotations
 
 import importlib
-import pickle
 import sys
 from itertools import product
 from pathlib import Path
@@ -19,8 +18,7 @@ from course_check.checking import verdict_on
 from course_check.compare import show_apart
 from course_check.exercise import Exercise
 from course_check.harness.answer import Answer
-from course_check.harness.kept import Kept, Unpacked
-from course_check.harness.seen import Seen
+from course_check.harness.kept import Kept
 from course_check.play import HERE
 from course_exercises.catalogue import find
 from course_lib import run
@@ -42,10 +40,8 @@ def assert_alike(got: Tensor, want: Tensor) -> None:
     assert not want.numel() or got.data_ptr() != want.data_ptr()
 
 
-@pytest.mark.parametrize("layout", ["strided", "transposed", "scalar", "mixed"])
-def test_a_tensor_of_every_kind(layout: str) -> None:
-    lengths = (1,) if layout == "scalar" else (0, 1, 6)
-    for dtype, length in product(("float32", "bfloat16", "bool", "complex64"), lengths):
+def test_a_tensor_of_every_kind() -> None:
+    for layout, dtype, length in product(("strided", "mixed"), ("float32", "bool"), (0, 6)):
         want = tensor(Case(3, length, dtype, layout, numbers="random"), 1)
         assert_alike(Kept(want).value, want)
 
@@ -70,12 +66,6 @@ def test_a_tensor_that_is_more_than_its_memory() -> None:
     assert torch.equal(Kept(sparse).value.to_dense(), torch.eye(3))
 
 
-def test_what_a_rank_has_is_unpacked_where_it_arrives() -> None:
-    want = tensor(Case(2, 4, layout="strided"), 1)
-    seen = pickle.loads(pickle.dumps(Unpacked([Seen(want)])))
-    assert_alike(seen[0].returned, want)
-
-
 def test_what_differs_in_kind_alone_does_not_look_alike() -> None:
     for got, want in ((2.0, 2), ([1.0], [1]), (1.0, 1.0000001)):
         one, other = show_apart(got, want)
@@ -92,18 +82,20 @@ def whole(mine):
     return list(mine.stride()), mine.storage_offset(), seen
 """
 WHOLE = Exercise(
-    "99.1", "whole", lambda given: None,
+    "99.1",
+    "whole",
+    lambda given: None,
     inputs=lambda case, rank: (tensor(case, rank),),
     core=lambda rng: [],
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("on_real_ranks", [False, True])
 def test_a_tensor_keeps_its_strides_on_its_way_to_a_rank_and_back(on_real_ranks: bool) -> None:
     case, spy = Case(2, 4, layout="strided"), Answer("whole", source=SPY, file="whole.py")
-    play = (
-        HERE.play_real(WHOLE, spy, case) if on_real_ranks else HERE.play_all(WHOLE, spy, [case])[0]
-    )
+    [play] = HERE.play_all(WHOLE, spy, [case])
+    if on_real_ranks:
+        play = HERE.play_real(WHOLE, spy, case)
     assert play.error is None, play.error
     for rank in range(2):
         sent, seen = tensor(case, rank), play.got(rank)

@@ -40,13 +40,8 @@ TOLD_BEFORE = [
     (waiting("send(dst=1)", "send(dst=0)", cycle=()), "send-first", "waits-in-vain"),
     (ended_by(Mismatch("recv of another dtype", what="dtype")), "two-dtypes", "mismatch"),
     (raised("list index out of range"), "index", "raises"),
-    (raised("'NoneType' object is not iterable"), "none-value", "raises"),
-    (raised("Boolean value of Tensor is ambiguous"), "one-truth-value", "raises"),
-    (raised("a gradient was written into .grad by it"), "writes-gradient", "raises"),
     (raised("one of the caller's tensors has changed"), "changes-argument", "raises"),
-    (raised("input tensor must be contiguous"), "strided", "raises"),
     (raised("Valid ranks are 0 and 1"), "no-such-rank", "raises"),
-    (raised("a message from itself"), "talks-to-itself", "raises"),
 ]
 
 
@@ -68,7 +63,7 @@ def test_what_ended_all_play_is_told_before_what_else_is_wrong() -> None:
 
 # ---- Note [The stand-in for torch._dynamo] -------------------------------------------------------
 
-STANDS_IN = """
+SCRIPT = """
 import sys, torch
 from course_check.light import NAME, _NoDynamo, lightly
 assert NAME not in sys.modules, "torch imports it by itself: nothing is gained any more"
@@ -79,10 +74,6 @@ with lightly():
     assert isinstance(sys.modules[NAME], _NoDynamo), "an optimizer asks for more than stands in"
     ddp = torch.nn.parallel.DistributedDataParallel
 assert NAME not in sys.modules and "_dynamo" not in vars(torch)
-"""
-GIVES_WAY = """
-import sys, torch
-from course_check.light import NAME, _NoDynamo, lightly
 with lightly():
     torch._dynamo.reset()
     real = sys.modules[NAME]
@@ -95,9 +86,8 @@ real.disable, real.graph_break
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", [STANDS_IN, GIVES_WAY], ids=["stands in", "gives way"])
-def test_a_check_does_without_dynamo_until_somebody_asks_for_more(script: str) -> None:
+def test_a_check_does_without_dynamo_until_somebody_asks_for_more() -> None:
     """It saves seconds in each process. If torch asks the stand-in for another name, all goes on,
     slowly; if a name that it has is gone from torch, this says which."""
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -78,9 +78,13 @@ def judged(ranks: RankServer, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(scheduler, "GRACE", 0.5)
 
     def judge_it(
-        exercise: str, source: str, own: list[CellText] | None = None,
-        reference: list[CellText] | None = None, address: str = "", limits: Limits = LIMITS,
-    ) -> dict[str, Any]:  # fmt: skip
+        exercise: str,
+        source: str,
+        own: list[CellText] | None = None,
+        reference: list[CellText] | None = None,
+        address: str = "",
+        limits: Limits = LIMITS,
+    ) -> dict[str, Any]:
         order = Order(exercise, source, own or [], reference or own or [])
         return grade_answer(order, address or ranks.address, limits)
 
@@ -96,13 +100,22 @@ def attack(exercise: str, name: str) -> str:
 
 
 def notebook(cells: list[dict[str, Any]], lesson: str = "00_hello_ranks") -> dict[str, Any]:
-    return {"nbformat": 4, "nbformat_minor": 5, "cells": cells,
-            "metadata": {"course": {"lesson": lesson}}}  # fmt: skip
+    return {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "cells": cells,
+        "metadata": {"course": {"lesson": lesson}},
+    }
 
 
 def code(source: str, id: str = "", **metadata: Any) -> dict[str, Any]:
-    cell = {"cell_type": "code", "source": source, "metadata": metadata, "outputs": [],
-            "execution_count": None}  # fmt: skip
+    cell = {
+        "cell_type": "code",
+        "source": source,
+        "metadata": metadata,
+        "outputs": [],
+        "execution_count": None,
+    }
     return cell | ({"id": id} if id else {})
 
 

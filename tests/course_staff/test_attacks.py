@@ -37,11 +37,16 @@ EARNED = {"forged_events": 70, "hidden_collective": 70}
 SECONDS = 25  # of an idle machine
 # What an attack could do to the machine, or gain, where a wall is missing: it is not tried there.
 NEEDS = {
-    "stops_its_siblings": "processes", "fork_bomb": "processes", "memory_bomb": "memory",
-    "leaves_files": "files", "disk_bomb": "files", "reads_solutions": "files",
+    "stops_its_siblings": "processes",
+    "fork_bomb": "processes",
+    "memory_bomb": "memory",
+    "leaves_files": "files",
+    "disk_bomb": "files",
+    "reads_solutions": "files",
     "asks_the_other_houses": "files",
-    "beside_the_messages": "files", "orders_ranks_of_its_own": "network",
-}  # fmt: skip
+    "beside_the_messages": "files",
+    "orders_ranks_of_its_own": "network",
+}
 LEFT = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
 
 
@@ -114,8 +119,12 @@ def pages(exercise: str, record: dict) -> list[str]:
     mark = Mark(exercise, "00.1", "x", 10, "full", {"core": record["points"] / 10}, record=record)
     marked = Marked("somebody", "00_hello_ranks", [mark])
     manifest = Manifest("1", {"00_hello_ranks": []}, "")
-    return [feedback.page(marked, manifest), exports.summary([marked]), exports.oral(marked),
-            feedback.gradescope(marked)]  # fmt: skip
+    return [
+        feedback.page(marked, manifest),
+        exports.summary([marked]),
+        exports.oral(marked),
+        feedback.gradescope(marked),
+    ]
 
 
 def nobody_left(ranks: RankServer) -> bool:

@@ -68,19 +68,23 @@ def block(exercise: str, points: int, required: bool, name: str) -> str:
     source = zoo.source(exercise, name)
     body = source[source.index(f"def {exercise}") :].splitlines()
     inside = "\n".join(["    ### BEGIN SOLUTION", *body[1:], "    ### END SOLUTION"])
-    return (f'# %% exercise="{exercise}" role="answer" points={points} '
-            f"required={str(required).lower()} difficulty=1\n{body[0]}\n{inside}\n\n"
-            f'# %% exercise="{exercise}" role="check"\ncheck({exercise})\n\n')  # fmt: skip
+    return (
+        f'# %% exercise="{exercise}" role="answer" points={points} '
+        f"required={str(required).lower()} difficulty=1\n{body[0]}\n{inside}\n\n"
+        f'# %% exercise="{exercise}" role="check"\ncheck({exercise})\n\n'
+    )
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A course with one small lesson of three exercises, of which the last needs the others."""
     root = tmp_path_factory.mktemp("course")
-    source = ('# %% id="04-a"\nimport torch\nimport torch.distributed as dist\n\n'
-              + block("ring_reduce_scatter", 4, False, "owns_the_next")
-              + block("ring_all_gather", 4, False, "from_the_owned_one")
-              + block("ring_all_reduce", 10, True, "in_two_halves"))  # fmt: skip
+    source = (
+        '# %% id="04-a"\nimport torch\nimport torch.distributed as dist\n\n'
+        + block("ring_reduce_scatter", 4, False, "owns_the_next")
+        + block("ring_all_gather", 4, False, "from_the_owned_one")
+        + block("ring_all_reduce", 10, True, "in_two_halves")
+    )
     lesson = parse_lesson(source, "04_small")
     folder = root / "notebooks" / "solutions"
     folder.mkdir(parents=True)
@@ -104,14 +108,24 @@ def graded(
     gather = zoo.source("ring_all_gather", "from_the_owned_one")
     scatter = zoo.source("ring_reduce_scatter", "owns_the_next")
     inbox = folder / "inbox"
-    written(inbox / "anna.ipynb", ring_notebook(
-        ring_reduce_scatter=scatter, ring_all_gather=gather, ring_all_reduce=BY_PARTS))  # fmt: skip
-    written(inbox / "bert.ipynb", ring_notebook(
-        ring_reduce_scatter=HANG, ring_all_reduce=BY_PARTS))  # fmt: skip
+    written(
+        inbox / "anna.ipynb",
+        ring_notebook(
+            ring_reduce_scatter=scatter, ring_all_gather=gather, ring_all_reduce=BY_PARTS
+        ),
+    )
+    written(inbox / "bert.ipynb", ring_notebook(ring_reduce_scatter=HANG, ring_all_reduce=BY_PARTS))
     tricks = ring_notebook(ring_reduce_scatter="# NBVAL_SKIP\n" + scatter, ring_all_reduce=BARRIER)
     tricks["cells"][1]["metadata"] |= {"points": 1000, "tags": ["nbval-skip"]}
-    tricks["cells"].append(code("print('100')", "ring_all_reduce-check", exercise="ring_all_reduce",
-                                role="check", tags=["raises-exception"]))  # fmt: skip
+    tricks["cells"].append(
+        code(
+            "print('100')",
+            "ring_all_reduce-check",
+            exercise="ring_all_reduce",
+            role="check",
+            tags=["raises-exception"],
+        )
+    )
     tricks["cells"][-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "passed"}]
     written(inbox / "carl.ipynb", tricks)
     for name in ("conftest", "torch", "course_lib", "nbval", "sitecustomize"):
@@ -134,18 +148,25 @@ def test_submissions_get_the_marks_that_were_predicted(graded: tuple[Path, list[
     out, _ = graded
     rows = table(out)
     assert {n: (r["points"], r["of"]) for n, r in rows.items()} == {
-        "anna": ("20", "10"), "bert": ("10", "10"), "carl": ("0", "10")}  # fmt: skip
+        "anna": ("20", "10"),
+        "bert": ("10", "10"),
+        "carl": ("0", "10"),
+    }
     assert rows["bert"]["ring_reduce_scatter diagnosis"] == "04.hangs"
     assert rows["bert"]["ring_all_gather reason"] == "its cell is missing"
     assert "marker of nbval" in rows["carl"]["ring_reduce_scatter reason"]
     suites = xml.parse(out / "junit.xml").getroot()
     cells = {p.get("value") for p in suites.iter("property") if p.get("name") == "cell"}
-    assert cells == {f"{e}-check" for e in (
-        "ring_reduce_scatter", "ring_all_gather", "ring_all_reduce")}  # fmt: skip
+    assert cells == {
+        f"{e}-check" for e in ("ring_reduce_scatter", "ring_all_gather", "ring_all_reduce")
+    }
     assert ran(out, "bert") == {
-        "grading-begin": False, "ring_reduce_scatter-answer": False,
-        "ring_reduce_scatter-check": True, "ring_all_reduce-answer": False,
-        "ring_all_reduce-check": False}  # fmt: skip
+        "grading-begin": False,
+        "ring_reduce_scatter-answer": False,
+        "ring_reduce_scatter-check": True,
+        "ring_all_reduce-answer": False,
+        "ring_all_reduce-check": False,
+    }
 
 
 def ran(out: Path, name: str) -> dict[str, bool]:
@@ -164,16 +185,20 @@ def test_feedback_tells_what_check_would(graded: tuple[Path, list[str]]) -> None
     assert 'src="data:image/png' in pages["carl"], "what the ranks said, in a case learners see"
     answer = Answer("ring_all_reduce", source=BARRIER, file="a.py")
     head, story, hint = str(verdict_on(find("ring_all_reduce"), answer)).split("\n\n")
-    assert hint in pages["carl"] and hint in json.loads(
-        (out / "results" / "carl.json").read_text())["tests"][2]["output"]  # fmt: skip
+    assert (
+        hint in pages["carl"]
+        and hint in json.loads((out / "results" / "carl.json").read_text())["tests"][2]["output"]
+    )
     assert story.splitlines()[0] in pages["carl"]
     assert "should have" in story and "should have" in pages["carl"]
     assert "  core     0   failed" in head and "core     0   failed" in pages["carl"]
     oral = (out / "oral" / "anna.md").read_text()
     assert oral.count("\n   - ") == 9, "three questions an exercise, with what the trace says"
     assert "ring_all_reduce.py, line" in oral or "ring_reduce_scatter.py, line" in oral
-    records = {n: json.loads((out / "work" / n / "records" / "ring_all_reduce.json").read_text())
-               for n in ("anna", "bert")}  # fmt: skip
+    records = {
+        n: json.loads((out / "work" / n / "records" / "ring_all_reduce.json").read_text())
+        for n in ("anna", "bert")
+    }
     assert [r["earlier_answers"] for r in records.values()] == ["own", "reference"]
 
 
@@ -190,17 +215,23 @@ def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
     for file in Path(command[1]).glob("*.ipynb"):
         os.utime(file, (0, 0))
     due = datetime.fromisoformat(first["anna"]["submitted"]) - timedelta(hours=30)
-    policy = written(tmp_path / "policy.toml", POLICY + f"[late]\ndue = {due.isoformat()}\n"
-                     "per_day = 0.2\n")  # fmt: skip
-    roster = written(tmp_path / "roster.csv", f"id,submission,due\n1,anna,\n"
-                     f"2,bert,{(due + timedelta(hours=24)).isoformat()}\n")  # fmt: skip
+    policy = written(
+        tmp_path / "policy.toml", POLICY + f"[late]\ndue = {due.isoformat()}\nper_day = 0.2\n"
+    )
+    roster = written(
+        tmp_path / "roster.csv",
+        f"id,submission,due\n1,anna,\n2,bert,{(due + timedelta(hours=24)).isoformat()}\n",
+    )
     assert main([*command, "--policy", str(policy), "--roster", str(roster)]) == 0
     assert capsys.readouterr().out.count("graded before") == 3
     assert logs == {p: p.stat().st_mtime_ns for p in out.rglob("nbval.xml")}
     rows = table(out)
     assert [r["submitted"] for r in rows.values()] == [r["submitted"] for r in first.values()]
     assert [(r["student"], r["late"], r["points"]) for r in rows.values()] == [
-        ("1", "0.4", "12"), ("2", "0.2", "8"), ("", "0.4", "0")]  # fmt: skip
+        ("1", "0.4", "12"),
+        ("2", "0.2", "8"),
+        ("", "0.4", "0"),
+    ]
 
 
 @slow
@@ -221,10 +252,24 @@ def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answ
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ranks end with it, and the kernel that judged them lives a second longer."""
-    lost = {"passed": False, "points": 0, "diagnosis": "01.exits", "reason": "", "seconds": 0.1,
-            "undefended": {}}  # fmt: skip
-    settings = {"context": [], "records": str(tmp_path), "verdicts": str(tmp_path), "limits": {
-        "play_seconds": 1}, "pictures": False, "code": "", "secret": "", "by": ""}  # fmt: skip
+    lost = {
+        "passed": False,
+        "points": 0,
+        "diagnosis": "01.exits",
+        "reason": "",
+        "seconds": 0.1,
+        "undefended": {},
+    }
+    settings = {
+        "context": [],
+        "records": str(tmp_path),
+        "verdicts": str(tmp_path),
+        "limits": {"play_seconds": 1},
+        "pictures": False,
+        "code": "",
+        "secret": "",
+        "by": "",
+    }
     monkeypatch.setattr(grade.grading_notebook, "_settings", settings)
     monkeypatch.setattr(
         grade.grading_notebook, "_answers", {"my_share": "def my_share(n): return n"}
@@ -237,9 +282,18 @@ def test_of_a_grading_that_was_killed_no_record_is_left_that_says_so_of_the_answ
 
 
 def test_names_tell_submissions_apart_and_never_lead_out_of_the_folder(tmp_path: Path) -> None:
-    files = ["...ipynb", ".ipynb", "a b.ipynb", "a_b.ipynb", "A_b.ipynb", "x" * 240 + ".ipynb",
-             "x" * 239 + "y.ipynb", "é" * 120 + ".ipynb", "anna/1/2/3/hw.ipynb",
-             "bert/1/2/3/hw.ipynb"]  # fmt: skip
+    files = [
+        "...ipynb",
+        ".ipynb",
+        "a b.ipynb",
+        "a_b.ipynb",
+        "A_b.ipynb",
+        "x" * 240 + ".ipynb",
+        "x" * 239 + "y.ipynb",
+        "é" * 120 + ".ipynb",
+        "anna/1/2/3/hw.ipynb",
+        "bert/1/2/3/hw.ipynb",
+    ]
     for name in files:
         written(tmp_path / name, "{}")
     beside = (".ipynb_checkpoints/hw", "map", "backup/hw.2026-09-01-101500-000123")
@@ -263,19 +317,37 @@ LEVELS = {
 }
 
 
-RELEASE = manifest.Manifest("1", {"01_x": [
-    manifest.Item("e", "01.1", 20, True, {"core": 60, "budget": 30, "sturdy": 10}, "a", "c", "")]},
-    "")  # fmt: skip
+RELEASE = manifest.Manifest(
+    "1",
+    {
+        "01_x": [
+            manifest.Item(
+                "e", "01.1", 20, True, {"core": 60, "budget": 30, "sturdy": 10}, "a", "c", ""
+            )
+        ]
+    },
+    "",
+)
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def marked(tmp_path: Path, policy: Policy, required: bool = True, late: float = 0.0,
-           levels: dict = LEVELS) -> marks.Marked:  # fmt: skip
+def marked(
+    tmp_path: Path, policy: Policy, required: bool = True, late: float = 0.0, levels: dict = LEVELS
+) -> marks.Marked:
     item = replace(RELEASE.lessons["01_x"][0], required=required)
     release = replace(RELEASE, lessons={"01_x": [item]})
     told = ["e\n  core 60\n  budget 0\n  sturdy 10", "the case", "e.id: hint"]
-    written(tmp_path / "e.json", {"levels": levels, "passed": False, "written": True,
-                                  "hint": "hint", "told": told, "pictures": ["x"]})  # fmt: skip
+    written(
+        tmp_path / "e.json",
+        {
+            "levels": levels,
+            "passed": False,
+            "written": True,
+            "hint": "hint",
+            "told": told,
+            "pictures": ["x"],
+        },
+    )
     submission = Submission("01_x", {"e": Found("e", "def e(): pass")})
     return marks.mark("x", submission, release, policy, tmp_path, late=late)
 
@@ -283,12 +355,15 @@ def marked(tmp_path: Path, policy: Policy, required: bool = True, late: float = 
 @pytest.mark.parametrize(
     ("policy", "required", "points", "worth"),
     [
-        (Policy(), True, 14, 20), (Policy(), False, 14, 0),
+        (Policy(), True, 14, 20),
+        (Policy(), False, 14, 0),
         (Policy(optional="full"), False, 14, 20),
-        (Policy(optional="bonus"), False, 14, 0), (Policy(optional="none"), False, 0, 0),
-        (Policy(points={"e": 10}), True, 7, 10), (Policy(optional="none"), True, 14, 20),
+        (Policy(optional="bonus"), False, 14, 0),
+        (Policy(optional="none"), False, 0, 0),
+        (Policy(points={"e": 10}), True, 7, 10),
+        (Policy(optional="none"), True, 14, 20),
     ],
-)  # fmt: skip
+)
 def test_marks_are_those_of_manifest_and_policy(
     policy: Policy, required: bool, points: float, worth: float, tmp_path: Path
 ) -> None:
@@ -309,7 +384,10 @@ def test_what_the_machine_could_not_judge_is_nobodys_zero(tmp_path: Path) -> Non
     assert {(r["status"], r["points"]) for r in rows.values()} == {("not judged", "")}
     assert [r["e"] for r in rows.values()] == ["", "", ""]
     assert [r["problem"] for r in rows.values()] == [
-        "no verdict", "e: OSError: too many files", "grief"]  # fmt: skip
+        "no verdict",
+        "e: OSError: too many files",
+        "grief",
+    ]
     for name in ("canvas", "moodle"):
         text = (tmp_path / "out" / f"{name}.csv").read_text().splitlines()
         assert all(line.endswith(",") for line in text if line.startswith(("x", "y", ",,x")))
@@ -365,8 +443,10 @@ def test_lateness_costs_by_the_day_up_to_its_cap(hours: float, late: float, tmp_
 def test_what_is_shown_before_the_due_date_is_never_more_than_what_is_given(
     states: tuple[str, ...], late: float, tmp_path: Path
 ) -> None:
-    levels = {k: {"state": s, "points": 1, "worth": 1, "diagnosis": "d"}
-              for k, s in zip(("core", "budget", "sturdy"), states, strict=True)}  # fmt: skip
+    levels = {
+        k: {"state": s, "points": 1, "worth": 1, "diagnosis": "d"}
+        for k, s in zip(("core", "budget", "sturdy"), states, strict=True)
+    }
     given = marked(tmp_path, Policy(), late=late, levels=levels)
     order = ("core", *SHOWS)
     for before, after in itertools.product(order, SHOWS):
@@ -375,9 +455,12 @@ def test_what_is_shown_before_the_due_date_is_never_more_than_what_is_given(
             first = marks.seen(given, policy, DUE - timedelta(hours=1))
             then = marks.seen(given, policy, DUE)
             assert (first.points <= given.points and first.points <= then.points) or (
-                not then.has_points)  # fmt: skip
-            facts = [{f"{m.exercise} {k}" for m in copy.marks for k, v in m.record.items() if v}
-                     for copy in (first, then)]  # fmt: skip
+                not then.has_points
+            )
+            facts = [
+                {f"{m.exercise} {k}" for m in copy.marks for k, v in m.record.items() if v}
+                for copy in (first, then)
+            ]
             assert before == "core" or facts[0] <= facts[1]
 
 
@@ -437,25 +520,34 @@ def test_the_summary_says_how_many_and_why() -> None:
 
 def test_canvas_and_moodle_find_students_by_the_roster(tmp_path: Path) -> None:
     """Canvas wants Student, ID, SIS ids and Section before the assignments; Moodle maps by name."""
-    roster = read_roster(written(tmp_path / "roster.csv",
-        "id,submission,name,email,section,submitted\n"
-        '7,jdoe,"Doe, Jane",j@x.edu,A,\n'
-        "8,,=1+1,k@x.edu,B,2026-03-01T20:00:00+01:00\n"))  # fmt: skip
+    roster = read_roster(
+        written(
+            tmp_path / "roster.csv",
+            "id,submission,name,email,section,submitted\n"
+            '7,jdoe,"Doe, Jane",j@x.edu,A,\n'
+            "8,,=1+1,k@x.edu,B,2026-03-01T20:00:00+01:00\n",
+        )
+    )
     found = [whose(name, roster) for name in ("jdoe__hw", "hw_jdoe_2", "8", "nobody", "8__jdoe")]
     assert [s and s.id for s in found] == ["7", "7", "8", None, "7"]
     assert whose("anna", None) == Student("anna")
     one = marked(tmp_path, Policy())
     results = [
         replace(one, name=name, student=whose(name, roster), submitted=time, marks=given)
-        for name, time, given in (("jdoe__2", DUE + timedelta(hours=1), []),
-                                  ("jdoe__1", DUE, one.marks), ("8", DUE, one.marks))
-    ]  # fmt: skip
+        for name, time, given in (
+            ("jdoe__2", DUE + timedelta(hours=1), []),
+            ("jdoe__1", DUE, one.marks),
+            ("8", DUE, one.marks),
+        )
+    ]
     exports.write_all(tmp_path / "out", results)
     assert (tmp_path / "out" / "canvas.csv").read_text() == (
         "Student,ID,SIS User ID,SIS Login ID,Section,01_x\n    Points Possible,,,,,20\n"
-        "\"Doe, Jane\",,7,,A,0\n'=1+1,,8,,B,14\n")  # fmt: skip
+        '"Doe, Jane",,7,,A,0\n\'=1+1,,8,,B,14\n'
+    )
     assert (tmp_path / "out" / "moodle.csv").read_text() == (
-        "ID number,Email address,01_x\n7,j@x.edu,0\n8,k@x.edu,14\n")  # fmt: skip
+        "ID number,Email address,01_x\n7,j@x.edu,0\n8,k@x.edu,14\n"
+    )
 
 
 @pytest.mark.skipif(not shutil.which("nbgrader"), reason="no nbgrader on PATH to import marks")
@@ -470,11 +562,18 @@ def test_nbgraders_gradebook_takes_the_marks(tmp_path: Path) -> None:
         *[["python", str(ROOT / "tools/to_nbgrader.py"), str(tmp_path / "grades.csv"), book]] * 2,
         ["nbgrader", "export", "--db", book, "--to", str(tmp_path / "export.csv")],
     ):
-        subprocess.run([nbgrader.parent / command[0], *command[1:]], check=True, cwd=tmp_path,
-                       env=environment, capture_output=True)  # fmt: skip
+        subprocess.run(
+            [nbgrader.parent / command[0], *command[1:]],
+            check=True,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+        )
     rows = list(csv.DictReader((tmp_path / "export.csv").open()))
     assert [(r["assignment"], r["student_id"], r["score"], r["max_score"]) for r in rows] == [
-        ("01_x", "jane", "14.0", "20.0"), ("01_x", "joe", "0.0", "20.0")]  # fmt: skip
+        ("01_x", "jane", "14.0", "20.0"),
+        ("01_x", "joe", "0.0", "20.0"),
+    ]
 
 
 @pytest.mark.parametrize(

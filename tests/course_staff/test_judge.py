@@ -33,12 +33,19 @@ pytestmark = pytest.mark.slow
 # One wrong answer of each kind of finding, and right ones that ask for each part of the network
 # (others are right in whole notebooks): the soak test judges all.
 SAMPLE = [
-    "my_share/local_rank", "exchange/send_first", "exchange/reads_before_wait", "exchange/strided",
-    "in_order/anybody", "ring_all_reduce/classic_mended",
+    "my_share/local_rank",
+    "exchange/send_first",
+    "exchange/reads_before_wait",
+    "exchange/strided",
+    "in_order/anybody",
+    "ring_all_reduce/classic_mended",
     "ring_reduce_scatter/clears_what_it_sends",
-    "average_gradients/replaces", "accumulate_step/all_inside", "grid_groups/members_only",
-    "MiniDDP/waits_in_the_hook", "Checkpoint/synced_too_late",
-]  # fmt: skip
+    "average_gradients/replaces",
+    "accumulate_step/all_inside",
+    "grid_groups/members_only",
+    "MiniDDP/waits_in_the_hook",
+    "Checkpoint/synced_too_late",
+]
 RIGHT = ["my_reduce_scatter", "transpose", "sync_batch_norm", "train_resumable"]
 
 
@@ -114,11 +121,19 @@ GIVEN = [
 
 
 def test_of_given_cells_only_what_is_needed_is_run() -> None:
-    cell = CellText("f.py", "def f(n):\n    return table['x'] + math.pi + helper\n"
-                    "helper = 1\nprint(run(f, 2).results)\n", "f")  # fmt: skip
+    cell = CellText(
+        "f.py",
+        "def f(n):\n    return table['x'] + math.pi + helper\n"
+        "helper = 1\nprint(run(f, 2).results)\n",
+        "f",
+    )
     got = namespace("f", cell, GIVEN)
     assert {row["file"]: row["take"] for row in got.cells} == {
-        "a.py": [1], "c.py": [0, 1], "d.py": [0, 1, 2], "f.py": [0, 1]}  # fmt: skip
+        "a.py": [1],
+        "c.py": [0, 1],
+        "d.py": [0, 1, 2],
+        "f.py": [0, 1],
+    }
     assert got.missing == ()
 
 
@@ -161,8 +176,10 @@ def test_a_table_of_the_cases_that_its_own_checksum_draws_earns_nothing(
     for case in exercise.core(rng) + exercise.sturdy(rng):
         play = make_play(exercise, case)
         table[play.inputs[0][0]] = play.prepared.outcome(exercise.right)[0].returned
-    source = (f"TABLE = {table}\ndef ring_seconds(n, nbytes, alpha, beta):\n"
-              "    return TABLE.get((n, nbytes, alpha, beta), 0.0)\n")  # fmt: skip
+    source = (
+        f"TABLE = {table}\ndef ring_seconds(n, nbytes, alpha, beta):\n"
+        "    return TABLE.get((n, nbytes, alpha, beta), 0.0)\n"
+    )
     assert verdict_on(exercise, Answer("ring_seconds", source=source)).passed, "so check is fooled"
     assert judged("ring_seconds", source)["points"] == 0
 
@@ -223,8 +240,10 @@ def test_no_student_is_sent_to_a_file_that_only_the_grader_has(judged) -> None:
     record = judged("exchange", "def exchange(mine, partner):\n    return 1 / 0\n")
     assert "your cell, line 2" in record["told"][1]
     assert "exchange.py" not in str(record["told"])
-    for source in ("import nothing\ndef exchange(mine, partner): pass\n",
-                   "def exchange(mine, partner):\n    while True: pass\n"):  # fmt: skip
+    for source in (
+        "import nothing\ndef exchange(mine, partner): pass\n",
+        "def exchange(mine, partner):\n    while True: pass\n",
+    ):
         told = str(judged("exchange", source)["told"])
         assert "network.py" not in told and "wire.py" not in told, told
 
@@ -233,8 +252,9 @@ def test_questions_and_pictures_are_about_what_can_be_seen() -> None:
     """Zeros, NaN and infinities are no case to play by hand; to make a group takes no time."""
     made = Event(0, "new_group", None, "0", 0, None, None, 1.0, 1.0, None)
     run = Run([], Trace([made]), 0.0, 3, "gloo")
-    special = Play(Case(3, 6, numbers="special", options={"partners at distance": 1}),
-                   Prepared([]), run=run)  # fmt: skip
+    special = Play(
+        Case(3, 6, numbers="special", options={"partners at distance": 1}), Prepared([]), run=run
+    )
     plain = replace(special, case=replace(special.case, world=2, length=1, numbers="digits"))
     verdict = Verdict("", {}, {"sturdy": Level("sturdy", [special, plain], [special])})
     assert questions(find("exchange"), verdict)[0]["about"].startswith("2 ranks, length 1")

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nbval.plugin import get_sanitize_patterns
 from nbval_run import compare
 
 from course_check.copies.folders import Folders, LessonError, replace_file
-from course_check.copies.notebook import fingerprint, to_text
+from course_check.copies.notebook import to_text
 from course_check.copies.update import merge, update
 from course_lib.__main__ import main as run_command
 from course_staff.authoring import build as building
@@ -109,28 +107,21 @@ CHECK = '# %% exercise="count_to" role="check"\ncheck(count_to)\n\n'
 BEGIN, END = "    ### BEGIN SOLUTION\n", "    ### END SOLUTION\n"
 
 # What stands there instead of what; and the line of the cell that is named.
+FIRST = ANSWER.split("\n")[0]
 MALFORMED = {
     "no end": (END, "", 10),
-    "not in a function": (ANSWER.split("\n")[1], "### BEGIN SOLUTION\na = 1\n### END SOLUTION\n"
-                          + ANSWER.split("\n")[1], 10),
-    "no solution": (BEGIN + "    numbers = list(range(n))\n    return numbers\n" + END,
-                    "    return []\n", 10),
+    "not in a function": (f"{FIRST}\n", f"{FIRST}\n{BEGIN}a = 1\n{END}".replace("    ", ""), 10),
     "solution in the story": ('print("the end")', "def f():\n" + BEGIN + "    a = 1\n" + END, 24),
-    "another function": ("def count_to(", "def count(", 10),
     "no parse": ("numbers = list(range(n))", "numbers = list(range(n)", 10),
     "no check": (CHECK, "", 10),
-    "check without check": ("check(count_to)\n", "count_to(3)\n", 10),
-    "wrong order": (TRY + CHECK, CHECK + TRY, 10),
     "a stranger between": (TRY, TRY + '# %% id="00-x"\na = 1\n\n', 10),
     "used outside": ('print("the end")', "print(count_to(4))", 24),
-    "defined outside": ('print("the end")', "def count_to(): 3", 24),
     "no points": ("points=10 ", "", 10),
     "same id": ('id="00-end"', 'id="00-setup"', 24),
     "no id": (' id="00-end"', "", 24),
     "tags": ('id="00-end"', 'id="00-end" tags=["raises-exception"]', 24),
-    "nbval comment": ('print("the end")', "# NBVAL_IGNORE_OUTPUT\nprint()", 24),
     "text above": ("# %% [markdown]", "import os\n\n# %% [markdown]", 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("old", "new", "line"), MALFORMED.values(), ids=MALFORMED.keys())
@@ -204,8 +195,13 @@ CLEANED = {
     "/tmp/ipykernel_812/33.py, line 3": "cell.py, line 3",
     "<object at 0x7f0a1b2c3d4e>": "<object at 0x…>",
 }
-AS_IT_IS = ("https://pytorch.org/docs/stable/index.html", "1/2/3 and a/b/c and ./x/y", "/dev/shm/x",
-            "0xff", "0.12 s")  # fmt: skip
+AS_IT_IS = (
+    "https://pytorch.org/docs/index.html",
+    "1/2/3 and ./x/y",
+    "/dev/shm/x",
+    "0xff",
+    "0.12 s",
+)
 
 
 def test_outputs_are_cleaned_by_those_of_nbvals_rules_that_are_for_writing(root: Path):
@@ -228,20 +224,14 @@ def compared(text: str, rules: dict[str, str]) -> str:
 @pytest.mark.timeout(60)
 def test_no_rule_is_slow_on_long_lines(root: Path):
     """nbval applies them to everything that a cell prints, and some cells print too much."""
-    for piece in ("x", "/a", " ", "9", "a.", "file:///", "~ ", "9 ", "0x", "-"):
+    for piece in ("x", "/a", "file:///", "~ ", "9 "):
         compared(piece * 100_000, nbvals_rules(root))
 
 
-SAME = [
-    ("took 0.12 s", "took 11.5 s"), ("|    1.20 ms |", "|   11.20 ms |"), ("3.4 GB/s", "12 GB/s"),
-    ("1.2e-05 s", "3 s"), ("ratio ~1.3×", "ratio ~11.25×"), ("~97.2 %", "~97.3 %"),
-    ("tcp://127.0.0.1:4121", "tcp://127.0.0.1:50123"), ("(pid 812)", "(pid 90)"),
-]  # fmt: skip
-DIFFERENT = [
-    ("ratio 1.3×", "ratio 1.4×"), ("accuracy 97.2 %", "accuracy 97.3 %"), ("8 MB", "9 MB"),
-    ("4 ranks", "5 ranks"), ("3 sends", "4 sends"), ("loss 0.120", "loss 0.121"),
-    ("layer1s", "layer2s"),
-]  # fmt: skip
+SAME = [("took 0.12 s", "took 11.5 s"), ("|    1.20 ms |", "|   11.20 ms |"), ("3 GB/s", "12 GB/s")]
+SAME += [("1.2e-05 s", "3 s"), ("ratio ~1.3×", "ratio ~11.25×"), ("(pid 812)", "(pid 90)")]
+DIFFERENT = [("ratio 1.3×", "ratio 1.4×"), ("accuracy 97.2 %", "accuracy 97.3 %")]
+DIFFERENT += [("8 MB", "9 MB"), ("4 ranks", "5 ranks"), ("layer1s", "layer2s")]
 
 
 def test_times_may_differ_and_nothing_else(root: Path):
@@ -337,11 +327,8 @@ SOLVED = "notebooks/solutions/00_count.ipynb"
 DRIFTS = {
     "markdown": (WRITTEN, "One, two.", "One.", [LEARNER, SOLVED]),
     "a solution": (WRITTEN, "numbers = list", "numbers = sorted", [SOLVED]),
-    "a cell less": (WRITTEN, '\n# %% id="00-end"\nprint("the end")\n', "", [LEARNER, SOLVED]),
-    "an output in the learner's copy": (LEARNER, '_count": null', '_count": 3', [LEARNER]),
     "an edited output": (SOLVED, '"00-end\\n"', '"invented\\n"', [SOLVED]),
     "another picture": (SOLVED, "AAAA", "BBBB", []),
-    "other words of a picture": (SOLVED, "<Figure>", "<Axes>", [SOLVED]),
     "no notebook": (SOLVED, "{", "<<<<<<< ours", [SOLVED]),
 }
 
@@ -363,15 +350,14 @@ def test_check_names_what_drifted_and_build_mends_it(
     assert run_command(["build", "--check"]) == 0
 
 
-def test_a_notebook_without_a_source_is_drift(course: Folders, quick: None, capsys):
+def test_a_notebook_without_a_source_is_drift_and_so_is_another_manifest(
+    course: Folders, quick: None, capsys
+):
     assert run_command(["build"]) == 0
     (course.learner / "01_old.ipynb").write_text("{}")
     assert run_command(["build", "--check"]) == 1
     assert "notebooks/01_old.ipynb has no source" in capsys.readouterr().err
-
-
-def test_a_manifest_that_says_otherwise_is_drift(course: Folders, quick: None, capsys):
-    assert run_command(["build"]) == 0
+    (course.learner / "01_old.ipynb").unlink()
     edit(course.learner / "manifest.json", '"points": 10', '"points": 90')
     assert run_command(["build", "--check"]) == 1
     assert "manifest.json is not what the lessons say" in capsys.readouterr().out
@@ -394,6 +380,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch):
 # ------------------------------------------------------------------------------- update
 
 ANSWERED = "def count_to(n):\n    return [*range(n)]"
+ANSWER_WRITTEN, FIN = {"count_to-answer": ANSWERED}, {"00-end": 'print("fin")'}
 GUESS = {"00-end": "guess = 3"}
 NEW_TITLE = ("One, two.", "One, two, three.")
 NEW_END = ('print("the end")', 'print("fin")')
@@ -403,15 +390,13 @@ TITLE = "the cell that begins 'guess = 3': "
 # What the learner has written into cells; what has changed in the lesson; what stands in cells of
 # the merged copy; what is named.
 MERGES = {
-    "an answer": ({"count_to-answer": ANSWERED}, ("numbers below", "whole numbers below"),
-                  {"count_to-answer": ANSWERED}, []),
-    "an untouched story": ({}, NEW_END, {"00-end": 'print("fin")'}, []),
+    "an answer": (ANSWER_WRITTEN, ("numbers below", "whole numbers below"), ANSWER_WRITTEN, []),
+    "an untouched story": ({}, NEW_END, FIN, []),
     "an edited story": (GUESS, NEW_TITLE, GUESS | {"00-title": "# Count\nOne, two, three."}, []),
-    "edited by both": (GUESS, NEW_END, {"00-end": 'print("fin")'},
-                       [TITLE + "yours and the lesson's have both changed"]),
+    "edited by both": (GUESS, NEW_END, FIN, [TITLE + "yours and the lesson's have both changed"]),
     "an edited cell gone": (GUESS, NO_END, {}, [TITLE + "the lesson has this cell no more"]),
     "an untouched cell gone": ({}, NO_END, {}, []),
-}  # fmt: skip
+}
 
 
 def cell_of(notebook, id: str):
@@ -430,6 +415,7 @@ def test_what_a_learner_has_written_is_carried_or_named(written, changed, expect
     assert expected.items() <= {cell.id: cell.source for cell in merged.notebook.cells}.items()
     assert merged.unplaced == named
     assert merged.carried == len(written) - len(named)
+    assert merge(merged.notebook, new).notebook == merged.notebook
 
 
 def test_own_cells_keep_their_neighbours():
@@ -458,36 +444,6 @@ def test_an_answer_is_found_when_an_editor_dropped_the_ids():
         del cell["id"]
     merged = merge(mine, learner_copy(lesson_with(*NEW_TITLE))).notebook
     assert cell_of(merged, "count_to-answer").source == ANSWERED
-
-
-@settings(max_examples=50)
-@given(
-    st.sets(st.integers(0, 5)), st.lists(st.integers(0, 6), max_size=3), st.sets(st.integers(0, 5))
-)
-def test_no_word_of_a_learner_is_lost(edited: set[int], extra: list[int], changed: set[int]):
-    """Whatever was edited, added and changed: each text of the learner's is in the result or named,
-    and the result has every cell of the new lesson, in its order."""
-    lesson = lesson_with()
-    mine, new = learner_copy(lesson), learner_copy(lesson)
-    for place in edited:
-        mine.cells[place].source = f"edited {place}"
-    for number, place in enumerate(extra):
-        cell = nbformat.v4.new_code_cell(f"extra {number}", id=f"extra-{number}")
-        mine.cells.insert(place, cell)
-    for place in changed:
-        new.cells[place].source += "\n# newer"
-        new.cells[place].metadata["given"] = fingerprint(new.cells[place].source)
-    merged = merge(mine, new)
-    texts = {cell.source for cell in merged.notebook.cells}
-    for place in edited:
-        role = lesson.cells[place].role
-        title = f"count_to, {role} cell" if role else f"'edited {place}'"
-        told = any(title in line for line in merged.unplaced)
-        assert (f"edited {place}" in texts) != told
-    assert {f"extra {number}" for number in range(len(extra))} <= texts
-    ids = [cell.id for cell in merged.notebook.cells if not cell.id.startswith("extra")]
-    assert ids == [cell.id for cell in new.cells]
-    assert merge(merged.notebook, new).notebook == merged.notebook
 
 
 @pytest.fixture
@@ -524,21 +480,19 @@ def test_a_copy_is_changed_only_with_a_backup(course: Folders, copied: Path):
     assert (course.work / backup).read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["mine", "{}"])
-def test_a_copy_that_is_no_notebook_is_named_and_left(copied: Path, capsys, content: str):
-    copied.write_text(content)
+def test_a_copy_that_is_no_notebook_is_named_and_left(copied: Path, capsys):
+    copied.write_text("mine")
     assert run_command(["update", "--missing"]) == 0
     assert run_command(["update"]) == 1
     assert re.fullmatch("work/00_count.ipynb is not a notebook: .*\n", capsys.readouterr().err)
-    assert copied.read_text() == content
+    assert copied.read_text() == "mine"
 
 
-@pytest.mark.parametrize("words", [["update", "--missing"], ["update"]])
-def test_a_folder_that_takes_no_copies_is_told_in_a_line(course: Folders, quick, capsys, words):
+def test_a_folder_that_takes_no_copies_is_told_in_a_line(course: Folders, quick, capsys):
     assert run_command(["build"]) == 0
     course.work.write_text("a file where the folder should be")
     capsys.readouterr()
-    assert run_command(words) == 2
+    assert run_command(["update", "--missing"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "work cannot be written: " in line
 

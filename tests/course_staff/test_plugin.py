@@ -17,38 +17,41 @@ from course_staff.grading import grade
 PLUGIN = Path(grade.__file__).with_name("plugin.py")
 
 
-def command_for(cells: list[tuple[str, str, dict]], folder: Path, *options: str) -> list[str]:
-    notebook = nbformat.v4.new_notebook(cells=[
-        nbformat.v4.new_code_cell(source, id=id, metadata=metadata)
-        for id, source, metadata in cells])  # fmt: skip
-    nbformat.write(notebook, folder / "n.ipynb")
-    return [
-        sys.executable, "-P", str(PLUGIN), f"--rootdir={folder}",
-        f"--junitxml={folder / 'o.xml'}", *options, str(folder / "n.ipynb"),
-    ]  # fmt: skip
+Cells = list[tuple[str, str, dict]]
+
+
+def command_for(cells: Cells, folder: Path, *options: str) -> list[str]:
+    made = [nbformat.v4.new_code_cell(text, id=id, metadata=given) for id, text, given in cells]
+    path = folder / "n.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=made), path)
+    where = (f"--rootdir={folder}", f"--junitxml={folder / 'o.xml'}")
+    return [sys.executable, "-P", str(PLUGIN), *where, *options, str(path)]
 
 
 @pytest.mark.slow
 def test_no_marker_death_or_delay_is_a_pass_or_costs_another_cell(tmp_path: Path) -> None:
     """A kernel that is dead, or does not come back, costs one timeout of a cell."""
-    command = command_for([
+    check = {"role": "check"}
+    cells: Cells = [
         ("begin", "x = 1", {"role": "begin"}),
-        ("fine", "assert x == 1", {"exercise": "e", "role": "check"}),
-        ("raises", "assert False", {"role": "check"}),
-        ("skip", "# NBVAL_SKIP\nassert x == 1", {"role": "check"}),
-        ("dies", "import os; os._exit(0)", {"role": "check"}),
-        ("after", "assert x == 1", {"role": "check"}),
-        ("hangs", "while True: pass", {"role": "check"}),
-        ("last", "assert x == 1", {"role": "check"}),
-    ], tmp_path, "--nbval-cell-timeout=3")  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, env=clean_environment(tmp_path, tmp_path),
-                          stdin=subprocess.DEVNULL, capture_output=True)  # fmt: skip
+        ("fine", "assert x == 1", check | {"exercise": "e"}),
+        ("raises", "assert False", check),
+        ("skip", "# NBVAL_SKIP\nassert x == 1", check),
+        ("dies", "import os; os._exit(0)", check),
+        ("after", "assert x == 1", check),
+        ("hangs", "while True: pass", check),
+        ("last", "assert x == 1", check),
+    ]
+    command = command_for(cells, tmp_path, "--nbval-cell-timeout=3")
+    environment = clean_environment(tmp_path, tmp_path)
+    nobody = {"stdin": subprocess.DEVNULL, "capture_output": True}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, **nobody)
     assert done.returncode == 1, done.stdout
     suite = xml.parse(tmp_path / "o.xml").getroot()[0]
     assert suite.get("skipped") == "0"
     cases = {case.get("name"): case for case in suite.iter("testcase")}
-    assert [name for name, case in cases.items() if case.find("failure") is None] == [
-        "begin", "fine", "after", "last"]  # fmt: skip
+    passed = [name for name, case in cases.items() if case.find("failure") is None]
+    assert passed == ["begin", "fine", "after", "last"]
     told = {p.get("name"): p.get("value") for p in cases["fine"].iter("property")}
     assert told == {"cell": "fine", "exercise": "e", "role": "check"}
 
@@ -58,8 +61,9 @@ def test_it_ends_with_whoever_started_it_and_so_does_its_kernel(tmp_path: Path) 
     source = "import os; open('pid', 'w').write(str(os.getpid())); os.rename('pid', 'kernel')"
     cells = [("a", f"{source}\nimport time; time.sleep(600)", {})]
     start = f"import subprocess; subprocess.run({command_for(cells, tmp_path)!r})"
-    starter = subprocess.Popen([sys.executable, "-c", start], cwd=tmp_path,
-                               env=clean_environment(tmp_path, tmp_path))  # fmt: skip
+    starter = subprocess.Popen(
+        [sys.executable, "-c", start], cwd=tmp_path, env=clean_environment(tmp_path, tmp_path)
+    )
     assert wait_for((tmp_path / "kernel").exists) and starter.poll() is None
     kernel = int((tmp_path / "kernel").read_text())
     plugin = int(Path(f"/proc/{kernel}/stat").read_text().rsplit(")", 1)[1].split()[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -30,26 +31,22 @@ ROOT = TESTS.parent
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
 
 
+def release(numbers: str, folder: Path) -> int:
+    kept, out = str(folder / "kept.json"), str(folder / "out")
+    return main(["release", "--lessons", numbers, "--manifest", kept, "--out", out])
+
+
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of all lessons that there are."""
-    numbers = ",".join(source.stem[:2] for source in SOURCES)
-    return release(numbers, tmp_path_factory.mktemp("release"))
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A release of one lesson, which needs a file that lessons share."""
+    folder = tmp_path_factory.mktemp("release")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        assert release("06", folder) == 0
+    return folder / "out"
 
 
-def release(numbers: str, folder: Path) -> Path:
-    before = os.getcwd()
-    os.chdir(ROOT)
-    try:
-        code = main(["release", "--lessons", numbers, "--manifest", str(folder / "kept.json"),
-                     "--out", str(folder / "out")])  # fmt: skip
-    finally:
-        os.chdir(before)
-    assert code == 0
-    return folder
-
-
-def test_a_leak_is_seen(released: Path, tmp_path: Path) -> None:
+def test_a_leak_is_seen(tmp_path: Path) -> None:
     lessons = [read_lesson(SOURCES[0])]
     line = next(li for a in lessons[0].answers for li in a.solution_lines if telling(li))
     cells = json.dumps({"cells": [{"source": ["x\n", line]}]})
@@ -59,22 +56,28 @@ def test_a_leak_is_seen(released: Path, tmp_path: Path) -> None:
         (tmp_path / name).unlink()
 
 
-def test_only_what_students_need_is_in_it(released: Path) -> None:
-    out = released / "out"
-    assert not list(leaked(out, [read_lesson(source) for source in SOURCES]))
+def test_only_what_students_need_is_in_it(out: Path) -> None:
     names = {str(p.relative_to(out)) for p in out.rglob("*")}
-    for absent in ("course_staff", "tests", ".git", "notebooks/src", "notebooks/solutions",
-                   "notebooks/manifest.json", "tools", "figures/make.py"):  # fmt: skip
-        assert absent not in names
-    for present in ("AGENTS.md", "README.md", "Makefile", "requirements.txt", "LICENSE",
-                    "course_check/play.py", f"notebooks/{SOURCES[0].stem}.ipynb"):  # fmt: skip
-        assert present in names
+    staff = "course_staff tests .git tools figures/make.py"
+    solved = "notebooks/src notebooks/solutions notebooks/manifest.json"
+    assert not names & {*staff.split(), *solved.split()}
+    needed = "AGENTS.md README.md Makefile requirements.txt LICENSE course_check/play.py"
+    assert names >= {*needed.split(), "notebooks/06_ddp.ipynb"}
     agents = (out / "AGENTS.md").read_text()
     assert "tutor" in agents and "do not solve" in agents
+    kept = manifest.read(out.with_name("kept.json"))
+    assert list(kept.lessons) == ["06_ddp"]
 
 
-def test_a_wheel_of_it_lies_beside_its_notebooks(released: Path) -> None:
-    out = released / "out"
+def test_no_line_of_a_solution_is_in_what_any_release_is_made_of(out: Path, tmp_path: Path) -> None:
+    lessons = [read_lesson(source) for source in SOURCES]
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        shutil.copy(notebook, tmp_path)
+    for folder in (out, tmp_path, ROOT / "course_exercises"):
+        assert not list(leaked(folder, lessons))
+
+
+def test_a_wheel_of_it_lies_beside_its_notebooks(out: Path) -> None:
     [wheel] = (out / "notebooks").glob("*.whl")
     for notebook in (out / "notebooks").glob("*.ipynb"):
         install = json.loads(notebook.read_text())["cells"][1]
@@ -86,14 +89,7 @@ def test_a_wheel_of_it_lies_beside_its_notebooks(released: Path) -> None:
     assert not list(out.glob("build")) + list(out.glob("*.egg-info"))
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release of one lesson, which needs a file that lessons share."""
-    return release("06", tmp_path_factory.mktemp("alone")) / "out"
-
-
-def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(alone: Path) -> None:
-    out = alone
+def test_every_link_of_a_lesson_that_is_handed_out_alone_leads_somewhere(out: Path) -> None:
     pages = [*out.rglob("*.md"), *out.rglob("*.ipynb")]
     dead = [
         f"{page.relative_to(out)}: {link}"
@@ -121,26 +117,21 @@ main(["grade", "x"])
 """
 
 
-def test_the_library_offers_there_what_there_is(alone: Path, tmp_path: Path) -> None:
+def test_the_library_offers_there_what_there_is(out: Path, tmp_path: Path) -> None:
     """Its commands, and the exercises of its lesson, which can be checked."""
     answer = tmp_path / "answer.py"
     answer.write_text(zoo.source("accumulate_step", "as_documented"))
-    done = subprocess.run([sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)],
-                          cwd=alone, env=os.environ | {"PYTHONPATH": str(alone)}, text=True,
-                          capture_output=True, timeout=120)  # fmt: skip
+    words = [sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)]
+    environ = os.environ | {"PYTHONPATH": str(out)}
+    done = subprocess.run(words, cwd=out, env=environ, text=True, capture_output=True, timeout=120)
     known, _, said = done.stdout.partition("\n")
     assert known.split() == sorted(INDEX["lesson_06_ddp"]), done.stderr
     assert "passed" in said and said.endswith("0 0\n"), said
     assert "grade: for instructors; it needs the whole course" in done.stderr
 
 
-def test_the_manifest_is_that_of_the_release(released: Path) -> None:
-    kept = manifest.read(released / "kept.json")
-    assert sorted(kept.lessons) == [source.stem for source in SOURCES]
-
-
 def test_a_release_is_made_into_an_empty_folder_only(tmp_path: Path, capsys) -> None:
-    (tmp_path / "x").touch()
-    assert main(["release", "--lessons", "00", "--manifest", str(tmp_path / "m.json"),
-                 "--out", str(tmp_path)]) == 2  # fmt: skip
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").touch()
+    assert release("00", tmp_path) == 2
     assert "is not empty" in capsys.readouterr().err

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 from conftest import HONEST, TESTS, attack
+from processes import wait_for
 
 from course_lib.versions import FOR_LEARNERS, PACKAGES
 from course_staff.grading import walled_rank
@@ -72,9 +72,9 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
             shutil.copytree(ROOT / name, course / name)
         for name in FOR_LEARNERS:
             shutil.copytree(ROOT / name, wheel / name)
-        sources = json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])
-        done = subprocess.run([sys.executable, "-c", JUDGE], input=sources, cwd=course, text=True,
-                              env=environ, capture_output=True, timeout=150)  # fmt: skip
+        words, pipes = [sys.executable, "-c", JUDGE], {"capture_output": True, "text": True}
+        given = {"input": json.dumps([HONEST + READS, attack("my_share", "asks_the_other_houses")])}
+        done = subprocess.run(words, cwd=course, env=environ, timeout=150, **given, **pipes)
         assert done.returncode == -signal.SIGKILL, done.stderr
         honest, attacks = map(json.loads, done.stdout.splitlines())
         assert honest[0] == str(course / "course_lib" / "__init__.py")
@@ -82,10 +82,7 @@ def test_a_course_below_tmp_is_graded_as_any_other_and_one_that_is_killed_leaves
         assert attacks[1]["points"] == 0 or "files" not in standing, attacks
         for _, record in (honest, attacks):
             assert record["undefended"].keys() == UNDEFENDED.keys() - standing
-        end = time.monotonic() + 30
-        while (left := ours(tmp_path)) and time.monotonic() < end:
-            time.sleep(0.05)  # the fork server tidies up; it tells nobody
-        assert left == []
+        assert wait_for(lambda: not ours(tmp_path), 30), "the fork server tidies up"
 
 
 def ours(folder: Path) -> list[Path]:

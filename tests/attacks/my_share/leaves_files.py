@@ -9,15 +9,8 @@ import course_lib
 
 NAMES = ("sitecustomize.py", "usercustomize.py", "conftest.py", "x.pth", ".bashrc")
 CODE = "raise SystemExit('the course-attack was here')\n"
-RECORD = json.dumps(
-    {
-        "exercise": "my_share",
-        "passed": True,
-        "points": 100,
-        "written": True,
-        "levels": {"core": {"state": "passed"}, "sturdy": {"state": "passed"}},
-    }
-)
+LEVELS = dict.fromkeys(("core", "sturdy"), {"state": "passed"})
+RECORD = json.dumps({"passed": True, "points": 100, "written": True, "levels": LEVELS})
 
 
 def my_share(n_items):
