@@ -1,9 +1,16 @@
 """Right answers to each exercise, and wrong ones: edits of a right one.
 
-    tests/answers/<exercise>.py     def one_bucket(model): …        a right answer, named by how
-                                    def one_by_one(model): …
-                                    WRONG = {"sums": ("one_by_one", "05.sum", "why people write it",
-                                                      ("what it has", "what stands there instead"))}
+tests/answers/<exercise>.py has right answers, functions or classes that are named by how, and then
+WRONG, a text with the edits of each: of ``one_by_one`` below ``== one_by_one``. A row has a name, a
+diagnosis without the number of its lesson, why people write it, and edits. An edit stands on a line
+of its own, or as in a patch:
+
+    sums, sum: all_reduce is taken for a mean
+    ~ what it has => what stands there instead
+    skips_none, only-without-gradient: a None is passed over
+      a line of it, which stays
+    - what it has below
+    + what stands there instead
 
 An edit replaces what occurs exactly once. An answer with several edits makes several mistakes.
 Wrong answers that are edits of ``solution`` are edits of the lesson's own, which then is the first
@@ -13,7 +20,7 @@ right answer; the file's imports are those that it needs.
 from __future__ import annotations
 
 import ast
-import importlib.util
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +30,8 @@ from course_staff.authoring.source import read_lesson
 
 ANSWERS = Path(__file__).parent / "answers"
 SOURCES = Path(__file__).parents[1] / "notebooks" / "src"
+ROW = re.compile(r"^(\w+), (\S+): ((?:[^~ +-].*\n)+)((?:[~ +-].*\n)+)", re.M)
+EDIT = re.compile(r"~ .*\n|(?:[ -].*\n)+(?:\+.*\n)*")
 
 
 @dataclass(frozen=True)
@@ -50,10 +59,18 @@ def exercises() -> list[str]:
 
 
 @cache
+def read(exercise: str) -> tuple[str, dict[str, str]]:
+    """The text of an exercise's right answers, and by right answer the rows of its edits."""
+    text, _, rows = (ANSWERS / f"{exercise}.py").read_text().partition('WRONG = """\n')
+    _, *parts = re.split(r"^== (\w+)\n", rows.removesuffix('"""\n'), flags=re.M)
+    return text, dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@cache
 def right(exercise: str) -> dict[str, str]:
     """By name, the text of each right answer: the file's imports, and the function or class by its
     own name."""
-    text = (ANSWERS / f"{exercise}.py").read_text()
+    text, rows = read(exercise)
     body = ast.parse(text).body
     lines = text.splitlines(keepends=True)
 
@@ -63,7 +80,7 @@ def right(exercise: str) -> dict[str, str]:
     imports = "".join(of(n) for n in body if isinstance(n, ast.Import | ast.ImportFrom))
     answers = [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     own = {n.name: f"{imports}\n\n{of(n)}".replace(n.name, exercise) for n in answers}
-    if any(one.of == "solution" for one in wrong(exercise).values()):
+    if "solution" in rows:
         return {"solution": f"{imports}\n\n{solution(exercise)}\n", **own}
     return own
 
@@ -77,15 +94,26 @@ def solution(exercise: str) -> str:
 
 @cache
 def wrong(exercise: str) -> dict[str, Wrong]:
-    path = ANSWERS / f"{exercise}.py"
-    spec = importlib.util.spec_from_file_location(f"answers_{exercise}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {
-        name: Wrong(exercise, name, of, diagnosis, why, tuple(edits))
-        for name, (of, diagnosis, why, *edits) in module.WRONG.items()
-    }
+    lesson = find(exercise).number[:2]
+    found = {}
+    for of, rows in read(exercise)[1].items():
+        assert not ROW.sub("", rows).strip(), f"{exercise}: {ROW.sub('', rows)}"
+        for name, diagnosis, why, edits in ROW.findall(rows):
+            pairs = tuple(map(read_edit, EDIT.findall(edits)))
+            found[name] = Wrong(exercise, name, of, f"{lesson}.{diagnosis}", why, pairs)
+    return found
+
+
+def read_edit(lines: str) -> tuple[str, str]:
+    """What an edit looks for, and what stands there instead."""
+    if lines.startswith("~"):
+        old, _, new = lines[2:-1].partition(" =>")
+        return old, new.removeprefix(" ")
+    old, new = (
+        "\n".join(line[2:] for line in lines.splitlines() if line[0] in kept)
+        for kept in (" -", " +")
+    )
+    return old, new
 
 
 def source(exercise: str, name: str) -> str:

@@ -72,170 +72,65 @@ class a_folder_each:
         return torch.load(self.path.with_name(self.path.read_text()) / "state", weights_only=True)
 
 
-WRITES = """        with open(self.unfinished, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.unfinished, self.path)
+WRONG = """
+== solution
+onto_the_path, onto-the-path: it is what torch.save's page shows: pytorch-lightning#688, #19970
+-         with open(self.unfinished, "wb") as file:
+-             torch.save(state, file)
+-             file.flush()
+-             os.fsync(file.fileno())
+-         os.replace(self.unfinished, self.path)
++         torch.save(state, self.path)
+removes_first, removes-first: os.rename fails on Windows where the target is there
+-         os.replace(self.unfinished, self.path)
++         if os.path.exists(self.path):
++             os.remove(self.path)
++         os.rename(self.unfinished, self.path)
+on_another_disk, other-disk: tempfile is there for temporary files
+~ path + ".unfinished" => tempfile.mktemp()
+~ os.replace(self => shutil.move(self
+takes_the_newest, takes-unfinished: the newest file wins
+-         if not os.path.exists(self.path):
++         if os.path.exists(self.unfinished):
++             return torch.load(self.unfinished, weights_only=True)
++         if not os.path.exists(self.path):
+synced_too_late, unsynced: synced under its new name
+-         with open(self.unfinished, "wb") as file:
+-             torch.save(state, file)
+-             file.flush()
+-             os.fsync(file.fileno())
+-         os.replace(self.unfinished, self.path)
++         torch.save(state, self.unfinished)
++         os.replace(self.unfinished, self.path)
++         with open(self.path, "rb") as file:
++             os.fsync(file.fileno())
+random_names, piles-up: no two saves may meet
+~ path + ".unfinished" => f'{path}.{random.getrandbits(60)}'
+swallows, swallows: a save must not end the job
+-         with open(self.unfinished, "wb") as file:
+-             torch.save(state, file)
+-             file.flush()
+-             os.fsync(file.fileno())
+-         os.replace(self.unfinished, self.path)
++         try:
++             with open(self.unfinished, "wb") as file:
++                 torch.save(state, file)
++                 file.flush()
++                 os.fsync(file.fileno())
++             os.replace(self.unfinished, self.path)
++         except (OSError, RuntimeError):
++             print('not saved')
+catches_all, hides-damage: no checkpoint, begin anew
+-         return torch.load(self.path, weights_only=True)
++         try:
++             return torch.load(self.path, weights_only=True)
++         except Exception:
++             return None
+one_name_for_the_folder, one-name: a temporary file is a temporary file
+~ path + ".unfinished" => os.path.join(os.path.dirname(path), "checkpoint.tmp")
+any_pickle, runs-strangers: numpy's state did not load: pytorch 2.6's new default
+~ weights_only=True => weights_only=False
+always_opens, nothing-saved: torch.load has its own way to say that nothing is there
+-         if not os.path.exists(self.path):
+-             return None
 """
-WRONG = {
-    "onto_the_path": (
-        "solution",
-        "12.onto-the-path",
-        "it is what torch.save's page shows: pytorch-lightning#688, #19970",
-        (WRITES, "        torch.save(state, self.path)\n"),
-    ),
-    "removes_first": (
-        "solution",
-        "12.removes-first",
-        "os.rename fails on Windows where the target is there",
-        (
-            "        os.replace(self.unfinished, self.path)\n",
-            "        if os.path.exists(self.path):\n            os.remove(self.path)\n"
-            "        os.rename(self.unfinished, self.path)\n",
-        ),
-    ),
-    "a_copy_first": (
-        "solution",
-        "12.second-death",
-        "a backup, and then the old habit",
-        (
-            WRITES,
-            "        if os.path.exists(self.path):\n        "
-            "    shutil.copy(self.path, self.path + '.bak')\n"
-            "        torch.save(state, self.path)\n",
-        ),
-        (
-            "        return torch.load(self.path, weights_only=True)",
-            "        try:\n            return torch.load(self.path, weights_only=True)\n"
-            "        except Exception:\n            if not "
-            "os.path.exists(self.path + '.bak'):\n                return None\n"
-            "            return torch.load(self.path + '.bak', weights_only=True)",
-        ),
-    ),
-    "on_another_disk": (
-        "solution",
-        "12.other-disk",
-        "tempfile is there for temporary files",
-        ('path + ".unfinished"', "tempfile.mktemp()"),
-        ("os.replace(self", "shutil.move(self"),
-    ),
-    "takes_the_newest": (
-        "solution",
-        "12.takes-unfinished",
-        "the newest file wins",
-        (
-            "        if not os.path.exists(self.path):\n",
-            "        if os.path.exists(self.unfinished):\n           "
-            " return torch.load(self.unfinished, weights_only=True)\n"
-            "        if not os.path.exists(self.path):\n",
-        ),
-    ),
-    "synced_too_late": (
-        "solution",
-        "12.unsynced",
-        "synced under its new name",
-        (
-            WRITES,
-            """        torch.save(state, self.unfinished)
-        os.replace(self.unfinished, self.path)
-        with open(self.path, "rb") as file:
-            os.fsync(file.fileno())
-""",
-        ),
-    ),
-    "random_names": (
-        "solution",
-        "12.piles-up",
-        "no two saves may meet",
-        ('path + ".unfinished"', "f'{path}.{random.getrandbits(60)}'"),
-    ),
-    "swallows": (
-        "solution",
-        "12.swallows",
-        "a save must not end the job",
-        (
-            WRITES,
-            "        try:\n"
-            + WRITES.replace("        ", "            ")
-            + "        except (OSError, RuntimeError):\n            print('not saved')\n",
-        ),
-    ),
-    "catches_all": (
-        "solution",
-        "12.hides-damage",
-        "no checkpoint, begin anew",
-        (
-            "        return torch.load(self.path, weights_only=True)",
-            "        try:\n            return torch.load(self.path, weights_only=True)\n"
-            "        except Exception:\n            return None",
-        ),
-    ),
-    "any_pickle": (
-        "solution",
-        "12.runs-strangers",
-        "numpy's state did not load: pytorch 2.6's new default",
-        ("weights_only=True", "weights_only=False"),
-    ),
-    "exclusively": (
-        "solution",
-        "12.next-save",
-        "mode x refuses to write over another's file",
-        ('self.unfinished, "wb"', 'self.unfinished, "xb"'),
-    ),
-    "clears_what_looks_temporary": (
-        "solution",
-        "12.neighbours",
-        "what ends so is a leftover, one thinks",
-        (
-            WRITES,
-            "        for one in pathlib.Path(self.path).parent.glob('*.unfinished'):\n"
-            "            one.unlink()\n" + WRITES,
-        ),
-    ),
-    "remembers": (
-        "solution",
-        "12.remembers",
-        "why read what was written a moment ago",
-        ("        os.replace(self", "        self.last = state\n        os.replace(self"),
-        (
-            "        if not os.path.exists(self.path):\n",
-            "        if hasattr(self, 'last'):\n            return self.last\n"
-            "        if not os.path.exists(self.path):\n",
-        ),
-    ),
-    "always_opens": (
-        "solution",
-        "12.nothing-saved",
-        "torch.load has its own way to say that nothing is there",
-        ("        if not os.path.exists(self.path):\n            return None\n", ""),
-    ),
-    "one_name_for_the_folder": (
-        "solution",
-        "12.one-name",
-        "a temporary file is a temporary file",
-        ('path + ".unfinished"', 'os.path.join(os.path.dirname(path), "checkpoint.tmp")'),
-    ),
-    "digest_named_later": (
-        "solution",
-        "12.lost",
-        "two files get their names in one step each, and not in one step together",
-        (
-            "        os.replace(self.unfinished, self.path)\n",
-            "        with open(self.unfinished, 'rb') as file:\n"
-            "            digest = hashlib.sha256(file.read()).hexdigest()\n"
-            "        with open(self.path + '.sum', 'w') as file:\n"
-            "            file.write(digest)\n            file.flush()\n"
-            "            os.fsync(file.fileno())\n"
-            "        os.replace(self.unfinished, self.path)\n"
-            "        os.replace(self.path + '.sum', self.path + '.sha256')\n",
-        ),
-        (
-            "            return None\n",
-            "            return None\n"
-            "        digest = hashlib.sha256(open(self.path, 'rb').read()).hexdigest()\n"
-            "        if open(self.path + '.sha256').read() != digest:\n"
-            "            raise ValueError('spoilt')\n",
-        ),
-    ),
-}

@@ -106,73 +106,42 @@ class Gathered(nn.Module):
         self.quiet -= 1
 
 
-ISSUE = "self.works.append((dist.all_reduce(flat, async_op=True), flat))"
-TRAINED = "[p for p in module.parameters() if p.requires_grad][::-1]"
-WRAPPED = """
-    def __init__(self, module, cap_bytes):
-        super().__init__()
-        self.ddp = nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
-
-    def forward(self, *args, **kwargs):
-        return self.ddp(*args, **kwargs)
-
-    def finish(self):
-        pass
-
-    def no_sync(self):
-        return self.ddp.no_sync()
+WRONG = """
+== Countdown
+no_zeros, no-zeros: what has no gradient is left out of the bucket
+- [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
++ [p.grad for p in bucket if p.grad is not None]
+torchs_own, torchs-own: a few lines around what is there already
+          super().__init__()
++         self.ddp = nn.parallel.DistributedDataParallel(module, find_unused_parameters=True)
+~ for p in [p for p in module.parameters() if p.requires_grad][::-1]: => for p in []:
+-         return self.module(*args, **kwargs)
++         self.ddp.require_backward_grad_sync = self.syncs
++         return self.ddp(*args, **kwargs)
+waits_in_the_hook, waits-in-hook: what is started is waited for
+          self.works.append((dist.all_reduce(flat, async_op=True), flat))
++         self.works[-1][0].wait()
+issues_what_is_full, only-without-gradient-or-two-swapped: what is full may go, one thinks
+(pytorch#72843)
+-             while len(self.works) < len(self.left) and not self.left[len(self.works)]
++             if not self.left[number]
+~ self.issue(self.buckets[len(self.works)]) => self.issue(self.buckets[number])
+looks_at_its_own_bucket, late: a full bucket is looked at once
+-             while len(self.works) < len(self.left) and not self.left[len(self.works)]
++             if number == len(self.works) and not self.left[number]
+in_forward_order, forward-order: parameters() is in this order
+- [p for p in module.parameters() if p.requires_grad][::-1]
++ [p for p in module.parameters() if p.requires_grad]
+tied_twice, only-a-shared-weight: both names are visited (DeepSpeed#684)
+- [p for p in module.parameters() if p.requires_grad][::-1]
++ [p for _, p in module.named_parameters(remove_duplicate=False) if p.requires_grad][::-1]
+averages_the_parameter, parameter: the hook is given the parameter
+~ else p.grad for p in bucket => else p.detach() for p in bucket
+== Gathered
+never_flushed, order-by-rank: all parameters are used, one thinks
+~         self.issue(lambda bucket: True) =>
+after_backward, after-backward: finish() does it all
+~             self.issue(lambda bucket: self.here.issuperset(bucket)) =>
+params_alone_at_start, only-buffers: parameters are what trains
+~ (*module.parameters(), *module.buffers()) => module.parameters()
 """
-WRONG = {
-    "no_zeros": ("Countdown", "10.no-zeros", "what has no gradient is left out of the bucket",
-                 ("[torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]",
-                  "[p.grad for p in bucket if p.grad is not None]")),
-    "torchs_own": ("Countdown", "10.torchs-own", "a few lines around what is there already",
-                   ("            self.syncs = before",
-                    f"            self.syncs = before\n{WRAPPED}")),
-    "waits_in_the_hook": ("Countdown", "10.waits-in-hook", "what is started is waited for",
-                          (ISSUE, f"{ISSUE}\n        self.works[-1][0].wait()")),
-    "issues_what_is_full": ("Countdown", "10.only-without-gradient-or-two-swapped", "what is full "
-                            "may go, one thinks (pytorch#72843)",
-                            ("while len(self.works) < len(self.left) and not self.left[len("
-                             "self.works)]", "if not self.left[number]"),
-                            ("self.issue(self.buckets[len(self.works)])",
-                             "self.issue(self.buckets[number])")),
-    "looks_at_its_own_bucket": ("Countdown", "10.late", "a full bucket is looked at once",
-                                ("while len(self.works) < len(self.left) and not self.left[len("
-                                 "self.works)]", "if number == len(self.works) and not "
-                                 "self.left[number]")),
-    "counts_on": ("Countdown", "10.only-with-all-layers", "each bucket fills, one thinks",
-                  ("self.left = [len(b) for b in self.buckets] if self.syncs else []",
-                   "self.left = (self.left or [len(b) for b in self.buckets]) if self.syncs "
-                   "else []"),
-                  ("        self.left, self.works = [], []\n\n    @context",
-                   "        self.left = [n or len(b) for n, b in zip(self.left, self.buckets)]\n"
-                   "        self.works = []\n\n    @context")),
-    "a_bucket_for_each_dtype": ("Gathered", "10.only-another-dtype", "a bucket may wait for more",
-                                ("            last = self.buckets[-1] if self.buckets else []\n",
-                                 "            last = next((b for b in self.buckets[::-1] if "
-                                 "b[0].dtype == p.dtype), [])\n")),
-    "never_flushed": ("Gathered", "10.order-by-rank", "all parameters are used, one thinks",
-                      ("        self.issue(lambda bucket: True)\n", "")),
-    "in_forward_order": ("Countdown", "10.forward-order", "parameters() is in this order",
-                         (TRAINED, TRAINED.removesuffix("[::-1]"))),
-    "tied_twice": ("Countdown", "10.only-a-shared-weight", "both names are visited (DeepSpeed#684)",
-                   (TRAINED, "[p for _, p in module.named_parameters(remove_duplicate=False) if "
-                    "p.requires_grad][::-1]")),
-    "after_backward": ("Gathered", "10.after-backward", "finish() does it all",
-                       ("            self.issue(lambda bucket: self.here.issuperset(bucket))\n",
-                        "")),
-    "zeros_where_no_hook_ran": ("Gathered", "10.only-kept-gradient", "no hook, no gradient",
-                                ("if p.grad is None else p.grad\n            flat",
-                                 "if p not in self.here else p.grad\n            flat")),
-    "params_alone_at_start": ("Gathered", "10.only-buffers", "parameters are what trains",
-                              ("(*module.parameters(), *module.buffers())",
-                               "module.parameters()")),
-    "averages_the_parameter": ("Countdown", "10.parameter", "the hook is given the parameter",
-                               ("else p.grad for p in bucket", "else p.detach() for p in bucket")),
-    "true_when_it_ends": ("Countdown", "10.always", "a block in a block is not thought of",
-                          ("self.syncs = before", "self.syncs = True")),
-    "no_start_and_sum": ("Countdown", "10.no-broadcast", "two at once",
-                         ("dist.broadcast(t.detach(), 0)", "pass"),
-                         (" / dist.get_world_size()", "")),
-}  # fmt: skip

@@ -34,26 +34,6 @@ def one_backward_for_all(ddp_model, optimizer, micro_batches, max_norm):
     return sum(everyones) / len(everyones)
 
 
-def reduced_by_hand(ddp_model, optimizer, micro_batches, max_norm):
-    optimizer.zero_grad(set_to_none=True)
-    share = 1 / (len(micro_batches) * dist.get_world_size())
-    total = 0.0
-    with ddp_model.no_sync():
-        for inputs, targets in micro_batches:
-            loss = nn.functional.cross_entropy(ddp_model(inputs), targets) * share
-            loss.backward()
-            total += loss.item()
-    gradients = [p.grad for p in ddp_model.parameters() if p.grad is not None]
-    flat = torch.cat([g.flatten().double() for g in gradients] + [torch.tensor([total]).double()])
-    dist.all_reduce(flat)
-    factor = min(1.0, max_norm / (flat[:-1].norm().item() + 1e-6))
-    parts = flat[:-1].split([g.numel() for g in gradients])
-    for g, part in zip(gradients, parts, strict=True):
-        g.copy_(part.view_as(g) * factor)
-    optimizer.step()
-    return flat[-1].item()
-
-
 def switches_the_flag(ddp_model, optimizer, micro_batches, max_norm):
     optimizer.zero_grad()
     running = 0.0
@@ -69,34 +49,25 @@ def switches_the_flag(ddp_model, optimizer, micro_batches, max_norm):
     return mean.item() / dist.get_world_size()
 
 
-SYNC = "contextlib.nullcontext() if last else ddp_model.no_sync()"
-BACKWARD = "            loss.backward()"
-CLIP = "nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)"
-WRONG = {
-    "unscaled": ("as_documented", "06.unscaled", "backward() adds up, and nobody divides",
-                 ("loss.backward()", "(loss * len(micro_batches)).backward()")),
-    "clears_each_time": ("as_documented", "06.only-last", "zero_grad() stands where every training "
-                         "loop has it (FunASR#3472, NeMo Automodel#3530: one micro-batch counts)",
-                         ("loss.backward()", "optimizer.zero_grad(); loss.backward()")),
-    "all_inside": ("as_documented", "06.stays-local", "the whole loop is put into no_sync",
-                   (SYNC, "ddp_model.no_sync()")),
-    "every_one": ("as_documented", "06.syncs-each", "the accumulation loop of one process",
-                  (SYNC, "contextlib.nullcontext()")),
-    "clips_each": ("as_documented", "06.clips-too-soon", "clipped after every backward, as "
-                   "one process does", (BACKWARD, f"{BACKWARD}\n            {CLIP}"),
-                   (f"    {CLIP}\n    opt", "    opt")),
-    "never_clears": ("as_documented", "06.only-left-over", "tried in a fresh model's first step",
-                     ("    optimizer.zero_grad()\n", "")),
-    "gathers": ("reduced_by_hand", "06.gathers", "gathered and averaged on every rank, as losses "
-                "are", ("    dist.all_reduce(flat)\n", "    parts = [torch.empty_like(flat) "
-                "for _ in range(dist.get_world_size())]\n    dist.all_gather(parts, flat)\n    "
-                "flat = torch.stack(parts).sum(0)\n")),
-    "divides_again": ("as_documented", "06.divided-again", "the division by hand of lesson 05 is "
-                      "kept", (f"    {CLIP}\n    opt", "    for p in ddp_model.parameters():\n"
-                      "        if p.grad is not None:\n            p.grad /= "
-                      f"dist.get_world_size()\n    {CLIP}\n    opt")),
-    "sum_over_ranks": ("as_documented", "06.sum-of-losses", "all_reduce adds up by itself",
-                       ("ReduceOp.AVG", "ReduceOp.SUM")),
-    "own_loss": ("as_documented", "06.local-loss", "DDP averages the gradients alone",
-                 ("    dist.all_reduce(total, dist.ReduceOp.AVG)\n", "")),
-}  # fmt: skip
+WRONG = """
+== as_documented
+unscaled, unscaled: backward() adds up, and nobody divides
+~ loss.backward() => (loss * len(micro_batches)).backward()
+clears_each_time, only-last: zero_grad() stands where every training loop has it (FunASR#3472, NeMo
+Automodel#3530: one micro-batch counts)
+~ loss.backward() => optimizer.zero_grad(); loss.backward()
+all_inside, stays-local: the whole loop is put into no_sync
+~ contextlib.nullcontext() if last else ddp_model.no_sync() => ddp_model.no_sync()
+every_one, syncs-each: the accumulation loop of one process
+~ contextlib.nullcontext() if last else ddp_model.no_sync() => contextlib.nullcontext()
+clips_each, clips-too-soon: clipped after every backward, as one process does
+              loss.backward()
++             nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
+-     nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
+-     opt
++     opt
+never_clears, only-left-over: tried in a fresh model's first step
+~     optimizer.zero_grad() =>
+own_loss, local-loss: DDP averages the gradients alone
+~     dist.all_reduce(total, dist.ReduceOp.AVG) =>
+"""

@@ -50,26 +50,28 @@ def all_in_flight(x, repeats):
     return (time.perf_counter() - start) / repeats
 
 
-SYNC = "    module.synchronize()\n"
-WRONG = {
-    "no_synchronize": ("with_a_stopwatch", "07.only-the-launch", "one times GPU code as one times "
-                       "Python", (SYNC + "    return", "    return")),
-    "synchronizes_each": ("with_a_stopwatch", "07.host-waits", "to be sure that each has ended",
-                          ("all_reduce(x)\n", "all_reduce(x)\n        module.synchronize()\n")),
-    "once": ("with_a_stopwatch", "07.repeats", "one call is timed: nothing seems to be gained by "
-             "more", ("range(repeats)", "range(1)"), (" / repeats", "")),
-    "synchronizes_only_after": ("with_a_stopwatch", "07.starts-too-early", "the stopwatch starts "
-                                "while the GPU is still busy",
-                                ("    dist.barrier()\n" + SYNC, "")),
-    "no_barrier": ("with_a_stopwatch", "07.others-are-late", "my GPU is idle, so all are",
-                   ("    dist.barrier()\n", "")),
-    "milliseconds": ("with_events", "07.unit", "elapsed_time answers in milliseconds",
-                     (" / 1e3", "")),
-    "not_divided": ("with_a_stopwatch", "07.not-divided", "the mean is forgotten",
-                    (" / repeats", "")),
-    "asks_too_early": ("with_events", "07.events", "two at once: events are read before they have "
-                       "happened, and nothing is divided",
-                       ("    torch.cuda.synchronize()\n", ""), (" / repeats", "")),
-    "warm_up_is_timed": ("with_a_stopwatch", "07.warm-up", "the stopwatch starts before the call "
-                         "that warms up", ("range(repeats)", "range(repeats + 1)")),
-}  # fmt: skip
+WRONG = """
+== with_a_stopwatch
+no_synchronize, only-the-launch: one times GPU code as one times Python
+-     module.synchronize()
+-     return
++     return
+synchronizes_each, host-waits: to be sure that each has ended
+  all_reduce(x)
++         module.synchronize()
+once, repeats: one call is timed: nothing seems to be gained by more
+~ range(repeats) => range(1)
+~  / repeats =>
+synchronizes_only_after, starts-too-early: the stopwatch starts while the GPU is still busy
+-     dist.barrier()
+-     module.synchronize()
+no_barrier, others-are-late: my GPU is idle, so all are
+~     dist.barrier() =>
+== with_events
+milliseconds, unit: elapsed_time answers in milliseconds
+~  / 1e3 =>
+asks_too_early, events: two at once: events are read before they have happened, and nothing is
+divided
+~     torch.cuda.synchronize() =>
+~  / repeats =>
+"""

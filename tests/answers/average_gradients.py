@@ -27,31 +27,26 @@ def gathered(model):
         p.grad.copy_(mean)
 
 
-DIVIDES = "parameter.grad /= dist.get_world_size()"
-REDUCES = "dist.all_reduce(parameter.grad)"
-MISSING = "parameter.grad = torch.zeros_like(parameter)"
-WRONG = {
-    "sums": ("solution", "05.sum", "all_reduce is taken for a mean; a larger learning rate hides "
-             "it", (DIVIDES, "pass")),
-    "twice": ("solution", "05.divided-twice", "the loss was divided as well (pytorch#42399)",
-              (DIVIDES, "parameter.grad /= dist.get_world_size() ** 2")),
-    "weights": ("solution", "05.averages-weights", "a hook gets the parameter for the gradient "
-                "(picotron#39); plain SGD hides it",
-                (REDUCES, "dist.all_reduce(parameter.data)"),
-                (DIVIDES, "parameter.data /= dist.get_world_size()")),
-    "skips_none": ("solution", "05.only-without-gradient", "a None is passed over, and its rank "
-                   "misses the call", (MISSING, "continue")),
-    "float32_zeros": ("gathered", "05.only-float64", "zeros are zeros, whatever their dtype",
-                      ("torch.zeros_like(p).contiguous()", "torch.zeros(p.shape)")),
-    "replaces": ("solution", "05.replaced", "grad = grad / n makes a new tensor",
-                 (DIVIDES, "parameter.grad = parameter.grad / dist.get_world_size()")),
-    "not_waited": ("solution", "05.never-waited", "async_op=True, and the Work dropped",
-                   (REDUCES, "dist.all_reduce(parameter.grad, async_op=True)")),
-    "on_rank_0": ("solution", "05.not-everybody", "only rank 0 is to average",
-                  (REDUCES, "if dist.get_rank() == 0: dist.all_reduce(parameter.grad)")),
-    "not_copied_back": ("one_bucket", "05.left-unwritten", "torch.cat copies: the bucket is "
-                        "averaged, and nobody copies it back",
-                        ("p.grad.copy_(mean.view(p.shape))", "pass")),
-    "others_alone": ("one_bucket", "05.one-too-few", "the others are n - 1",
-                     ("flat /= dist.get_world_size()", "flat /= dist.get_world_size() - 1")),
-}  # fmt: skip
+WRONG = """
+== solution
+sums, sum: all_reduce is taken for a mean; a larger learning rate hides it
+~ parameter.grad /= dist.get_world_size() => pass
+weights, averages-weights: a hook gets the parameter for the gradient (picotron#39); plain SGD hides
+it
+~ dist.all_reduce(parameter.grad) => dist.all_reduce(parameter.data)
+~ parameter.grad /= dist.get_world_size() => parameter.data /= dist.get_world_size()
+skips_none, only-without-gradient: a None is passed over, and its rank misses the call
+~ parameter.grad = torch.zeros_like(parameter) => continue
+replaces, replaced: grad = grad / n makes a new tensor
+~ parameter.grad /= dist.get_world_size() => parameter.grad = parameter.grad / dist.get_world_size()
+not_waited, never-waited: async_op=True, and the Work dropped
+~ dist.all_reduce(parameter.grad) => dist.all_reduce(parameter.grad, async_op=True)
+on_rank_0, not-everybody: only rank 0 is to average
+~ dist.all_reduce(parameter.grad) => if dist.get_rank() == 0: dist.all_reduce(parameter.grad)
+== gathered
+float32_zeros, only-float64: zeros are zeros, whatever their dtype
+~ torch.zeros_like(p).contiguous() => torch.zeros(p.shape)
+== one_bucket
+not_copied_back, left-unwritten: torch.cat copies: the bucket is averaged, and nobody copies it back
+~ p.grad.copy_(mean.view(p.shape)) => pass
+"""

@@ -87,69 +87,18 @@ def branch_by_branch(model, cluster):
     return {name: best[i] for i, name in enumerate(["dp", "tp", "pp", "m", "checkpoint"])}
 
 
-def a_table_sorted(model, cluster):
-    D, T, batch = model["width"], model["sequence"], model["batch"]
-    rows = []
-
-    def grow(dp, tp, pp, m, again):
-        """Doubles one of the sizes; each plan once, in the order of its names."""
-        here, n = dp * tp * pp, cluster["nodes"] * cluster["gpus"]
-        if here < n:
-            if tp == pp == 1:
-                grow(2 * dp, 1, 1, 1, again)
-            if pp == 1:
-                grow(dp, 2 * tp, 1, 1, again)
-            grow(dp, tp, 2 * pp, 1, again)
-        if here != n or model["layers"] % pp or batch % (dp * m):
-            return
-        layers, t = model["layers"] // pp, batch * T / dp / m
-        act, weights = 2 * t * D, 12 * D**2 * layers / tp
-        far = [
-            cluster["intra"] if r < cluster["gpus"] else cluster["inter"]
-            for r in (tp - 1, (dp - 1) * tp, n - 1)
-        ]
-
-        def total(k, size, link):
-            return 2 * (k - 1).bit_length() * link[0] + 2 * size * (k - 1) / k / link[1]
-
-        talk, d = 2 * total(tp, act, far[0]), total(dp, 2 * weights / layers, far[1])
-        f = t * D * (24 * D + 4 * T) / tp / cluster["flops"] + talk
-        b = 2 * f - talk + f * again
-        hop = far[2][0] + act / far[2][1]
-        seconds = (m + pp - 1) * layers * (f + b) + d + (layers - 1) * max(0, d - b)
-        seconds += 2 * (m + pp - 2) * hop * (pp > 1)
-        one = act * (4 + 12 / tp)
-        kept = min(m, pp) * layers * (act if again else one) + one * again
-        if weights * (4 + 12 / dp) + kept <= cluster["memory"]:
-            names = {"dp": dp, "tp": tp, "pp": pp, "m": m, "checkpoint": again}
-            rows.append((seconds, len(rows), names))
-        grow(dp, tp, pp, 2 * m, again)
-
-    for again in (False, True):
-        grow(1, 1, 1, 1, again)
-    return sorted(rows)[0][2]
-
-
-WRONG = {
-    "no_memory": ("all_of_them", "17.memory", "the fastest, whatever it takes",
-                  ("if size(plan) <= cluster[\"memory\"]", "")),
-    "whole_states": ("all_of_them", "17.memory", "states are forgotten",
-                     ("(4 + 12 / dp)", "4")),
-    "tp_across": ("all_of_them", "17.tp", "what is cut most is done first",
-                  ("key=seconds", "key=lambda p: (-p[1], seconds(p))")),
-    "tp_is_free": ("all_of_them", "17.tp-across", "tp talks inside a node, wherever it is",
-                   ("all_reduce(tp, 2 * t * D, tp - 1)", "all_reduce(tp, 2 * t * D, 0)")),
-    "biggest_dp": ("all_of_them", "17.dp", "data parallelism scales",
-                   ("key=seconds", "key=lambda p: (-p[0], seconds(p))")),
-    "one_node": ("all_of_them", "17.gpus", "gpus are those of the cluster",
-                 ('cluster["nodes"] * cluster["gpus"]', 'cluster["gpus"]')),
-    "always_again": ("all_of_them", "17.checkpoint", "checkpointing saves memory",
-                     ("(False, True)", "(True,)")),
-    "one_micro_batch": ("all_of_them", "17.slow", "the bubble is forgotten",
-                        ("counts = [2**i for i in range(12)]", "counts = [1]")),
-    "most_micro_batches": ("all_of_them", "17.m", "more micro-batches, less bubble",
-                           ("key=seconds", "key=lambda p: (-p[3], seconds(p))")),
-    "slowest": ("all_of_them", "17.slow", "max in place of min", ("best = min", "best = max")),
-    "a_tuple": ("all_of_them", "17.wrong-type", "the plan as it was tried",
-                ("return dict(zip(names, best, strict=True))", "return best")),
-}  # fmt: skip
+WRONG = """
+== all_of_them
+no_memory, memory: the fastest, whatever it takes
+~ if size(plan) <= cluster["memory"] =>
+tp_across, tp: what is cut most is done first
+~ key=seconds => key=lambda p: (-p[1], seconds(p))
+tp_is_free, tp-across: tp talks inside a node, wherever it is
+~ all_reduce(tp, 2 * t * D, tp - 1) => all_reduce(tp, 2 * t * D, 0)
+one_node, gpus: gpus are those of the cluster
+~ cluster["nodes"] * cluster["gpus"] => cluster["gpus"]
+one_micro_batch, slow: the bubble is forgotten
+~ counts = [2**i for i in range(12)] => counts = [1]
+most_micro_batches, m: more micro-batches, less bubble
+~ key=seconds => key=lambda p: (-p[3], seconds(p))
+"""

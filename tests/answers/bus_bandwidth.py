@@ -18,13 +18,15 @@ def in_numpy(n, nbytes, seconds):
     return np.float64(nbytes) / seconds * np.float64(2 - 2 / n)
 
 
-WRONG = {
-    "algbw_alone": ("least_bytes", "03.only-n-is-1", "the special case of one rank turns out as "
-                    "algbw: nothing was sent", ("return 0", "return nbytes / seconds")),
-    "whole_bytes": ("corrected", "03.rounded", "whole bytes per second look tidy",
-                    ("nbytes / seconds * 2 * (n - 1) / n",
-                     "round(nbytes / seconds * 2 * (n - 1) / n)")),
-    "one_phase_in_gb": ("corrected", "03.one-phase", "the factor of all_gather, from the same "
-                        "table of nccl-tests, which prints GB/s",
-                        ("* 2 *", "*"), ("/ seconds", "/ 1e9 / seconds")),
-}  # fmt: skip
+WRONG = """
+== least_bytes
+algbw_alone, only-n-is-1: the special case of one rank turns out as algbw: nothing was sent
+~ return 0 => return nbytes / seconds
+== corrected
+whole_bytes, rounded: whole bytes per second look tidy
+~ nbytes / seconds * 2 * (n - 1) / n => round(nbytes / seconds * 2 * (n - 1) / n)
+one_phase_in_gb, one-phase: the factor of all_gather, from the same table of nccl-tests, which
+prints GB/s
+~ * 2 * => *
+~ / seconds => / 1e9 / seconds
+"""

@@ -38,36 +38,35 @@ def in_a_batch(mine, partner):
     return inbox
 
 
-LOWER = "dist.get_rank() < partner"
-CONTIGUOUS = ", memory_format=torch.contiguous_format"
-WRONG = {
-    "send_first": ("lower_first", "01.send-first", "it works with small messages on many an MPI, "
-                   "which stores them; the standard calls it unsafe (MPI 4.0, section 3.5)",
-                   (LOWER, "True")),
-    "receive_first": ("lower_first", "01.receive-first", "first I listen, then I speak",
-                      (LOWER, "False")),
-    "by_parity": ("lower_first", "01.in-step", "the rule for a ring, where neighbours differ in "
-                  "parity; partners need not", (LOWER, "dist.get_rank() % 2 == 0")),
-    "reads_before_wait": ("both_at_once", "01.read-before-wait", "tutorials#3009 shows a reader "
-                          "who stumbles over the sentence that warns of it",
-                          ("        coming.wait()\n        going.wait()\n", "        inbox = "
-                           "inbox.clone()\n        coming.wait()\n        going.wait()\n")),
-    "never_waits": ("both_at_once", "01.never-waited", "the answer is there, so why wait for the "
-                    "other message?", ("        going.wait()\n", "")),
-    "one_buffer": ("in_a_batch", "01.written-before-wait", "one tensor seems to be enough",
-                   ("inbox = outbox.clone()", "inbox = outbox")),
-    "strided": ("lower_first", "01.strided", "empty_like keeps the strides, and only what leaves "
-                "is made contiguous", (CONTIGUOUS, "")),
-    "sends_to_itself": ("both_at_once", "01.talks-to-itself", "a partner is a partner",
-                        ("partner != dist.get_rank()", "True")),
-    "same_when_alone": ("lower_first", "01.shares-memory", "a copy was read as: the same",
-                        ("mine.clone()", "mine")),
-    "own_and_strided": ("lower_first", "01.returns-own", "two at once: the wrong tensor returned, "
-                        "and empty_like keeps strides", ("return inbox", "return mine.clone()"),
-                        (CONTIGUOUS, "")),
-    "floats": ("both_at_once", "01.only-int64-or-bfloat16", "zeros() makes float32",
-               ("torch.zeros(mine.shape, dtype=mine.dtype)", "torch.zeros(mine.shape)")),
-    "doubles": ("lower_first", "01.two-dtypes", "an inbox of another dtype",
-                ("torch.empty_like(mine, memory_format=torch.contiguous_format)",
-                 "torch.empty(mine.shape, dtype=torch.float64)")),
-}  # fmt: skip
+WRONG = """
+== lower_first
+send_first, send-first: it works with small messages on many an MPI, which stores them; the standard
+calls it unsafe (MPI 4.0, section 3.5)
+~ dist.get_rank() < partner => True
+receive_first, receive-first: first I listen, then I speak
+~ dist.get_rank() < partner => False
+by_parity, in-step: the rule for a ring, where neighbours differ in parity; partners need not
+~ dist.get_rank() < partner => dist.get_rank() % 2 == 0
+strided, strided: empty_like keeps the strides, and only what leaves is made contiguous
+~ , memory_format=torch.contiguous_format =>
+same_when_alone, shares-memory: a copy was read as: the same
+~ mine.clone() => mine
+own_and_strided, returns-own: two at once: the wrong tensor returned, and empty_like keeps strides
+~ return inbox => return mine.clone()
+~ , memory_format=torch.contiguous_format =>
+doubles, two-dtypes: an inbox of another dtype
+- torch.empty_like(mine, memory_format=torch.contiguous_format)
++ torch.empty(mine.shape, dtype=torch.float64)
+== both_at_once
+reads_before_wait, read-before-wait: tutorials#3009 shows a reader who stumbles over the sentence
+that warns of it
+          going = dist.isend(outbox, partner)
++         inbox = inbox.clone()
+never_waits, never-waited: the answer is there, so why wait for the other message?
+~         going.wait() =>
+floats, only-int64-or-bfloat16: zeros() makes float32
+~ torch.zeros(mine.shape, dtype=mine.dtype) => torch.zeros(mine.shape)
+== in_a_batch
+one_buffer, written-before-wait: one tensor seems to be enough
+~ inbox = outbox.clone() => inbox = outbox
+"""

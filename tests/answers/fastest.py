@@ -33,22 +33,19 @@ def one_by_one(n, nbytes, alpha, beta):
     return name
 
 
-WRONG = {
-    "no_extra_rounds": ("table", "09.extra-rounds", "⌊log₂ n⌋ for every n",
-                        (" + 2 * (n != 2**low)", "")),
-    "star_of_n": ("table", "09.star-transfers", "n tensors pass the root's link, one thinks",
-                  ("alpha + (n - 1) * nbytes", "alpha + n * nbytes")),
-    "rounded_down": ("table", "09.whole-tensor", "a chunk has whole bytes, one thinks",
-                     ("nbytes / n", "nbytes // n")),
-    "last_of_equals": ("table", "09.ties", "the last of equal times",
-                       ("min(times,", "min([*times][::-1],")),
-    "queueing_latency": ("table", "09.latency-each-message", "one message after another",
-                         ("2 * (alpha + (n - 1) * nbytes * beta)",
-                          "2 * (n - 1) * (alpha + nbytes * beta)")),
-    "slowest": ("table", "09.slowest", "the largest in place of the smallest",
-                ("min(times,", "max(times,")),
-    "alone": ("table", "09.only-n-is-1", "one rank is not thought of",
-              ("if n == 1:", "if n == 0:")),
-    "capital": ("one_by_one", "09.no-such-name", "written as a title is",
-                ("return name", "return name.title()")),
-}  # fmt: skip
+WRONG = """
+== table
+no_extra_rounds, extra-rounds: ⌊log₂ n⌋ for every n
+~  + 2 * (n != 2**low) =>
+star_of_n, star-transfers: n tensors pass the root's link, one thinks
+~ alpha + (n - 1) * nbytes => alpha + n * nbytes
+rounded_down, whole-tensor: a chunk has whole bytes, one thinks
+~ nbytes / n => nbytes // n
+queueing_latency, latency-each-message: one message after another
+~ 2 * (alpha + (n - 1) * nbytes * beta) => 2 * (n - 1) * (alpha + nbytes * beta)
+alone, only-n-is-1: one rank is not thought of
+~ if n == 1: => if n == 0:
+== one_by_one
+capital, no-such-name: written as a title is
+~ return name => return name.title()
+"""

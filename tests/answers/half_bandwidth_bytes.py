@@ -17,14 +17,14 @@ def by_search(alpha, beta):
     return high
 
 
-WRONG = {
-    "product": ("break_even", "03.product", "latency times bandwidth, and beta taken for that",
-                ("alpha / beta", "alpha * beta")),
-    "whole_bytes": ("break_even", "03.rounded", "a message has a whole number of bytes",
-                    ("alpha / beta", "alpha // beta")),
-    "half_in_whole_bytes": ("break_even", "03.half-or-twice", "two at once: half of the bandwidth "
-                            "is taken for half of the size, in whole bytes",
-                            ("alpha /", "0.5 * alpha /"), ("/ beta", "// beta")),
-    "prints": ("break_even", "03.returns-nothing", "a printed answer looks like one in a notebook",
-               ("return alpha / beta", "print(alpha / beta)")),
-}  # fmt: skip
+WRONG = """
+== break_even
+product, product: latency times bandwidth, and beta taken for that
+~ alpha / beta => alpha * beta
+whole_bytes, rounded: a message has a whole number of bytes
+~ alpha / beta => alpha // beta
+half_in_whole_bytes, half-or-twice: two at once: half of the bandwidth is taken for half of the
+size, in whole bytes
+~ alpha / => 0.5 * alpha /
+~ / beta => // beta
+"""

@@ -60,40 +60,36 @@ def with_messages(tensor, gpus_per_node):
     tensor.copy_(flat.view(tensor.shape))
 
 
-THREE = """dist.reduce_scatter_single(mine, padded, group=node)
-    dist.all_reduce(mine, group=across)
-    dist.all_gather_single(padded, mine, group=node)"""
-LEADERS = """dist.reduce(padded, group_dst=0, group=node)
-    if rank % g == 0:
-        dist.all_reduce(padded, group=across)
-    dist.broadcast(padded, group_src=0, group=node)"""
-WRONG = {
-    "flat": ("in_three", "09.flat", "the sum is right", (THREE, "dist.all_reduce(padded)")),
-    "leaders": ("in_three", "09.leaders-only", "one rank speaks for its node, as in Horovod's "
-                "first hierarchy (horovod/horovod#329)", (THREE, LEADERS)),
-    "whole_across": ("in_three", "09.over-share", "every rank takes the whole tensor across",
-                     (THREE, "dist.all_reduce(padded, group=node)\n    dist.all_reduce(padded, "
-                      "group=across)")),
-    "mean_of_means": ("in_three", "09.divided", "AVG in both groups",
-                      ("group=across)", "group=across)\n    mine /= n // g")),
-    "forgets_the_others": ("in_three", "09.node-only", "two of the three steps",
-                           ("    dist.all_reduce(mine, group=across)\n", "")),
-    "columns_are_rows": ("in_three", "09.strided", "the groups are swapped; the sum is right",
-                         ("node = group if first <= rank < first + g else locals().get(\"node\")",
-                          "across = group if first <= rank < first + g else locals().get("
-                          "\"across\")"),
-                         ("across = group if rank % g == local else locals().get(\"across\")",
-                          "node = group if rank % g == local else locals().get(\"node\")"),
-                         ("size = -(-tensor.numel() // g)", "g = n // g; size = -(-tensor.numel() "
-                          "// g)")),
-    "not_gathered": ("in_three", "09.not-gathered", "the last of three steps is missing",
-                     ("dist.all_gather_single(padded, mine, group=node)\n    tensor.copy_(padded[: "
-                      "tensor.numel()].view(tensor.shape))",
-                      "tensor[rank % g * size : rank % g * size + size] = mine")),
-    "unequal_parts": ("in_three", "09.unequal-parts", "tried with lengths that g divides",
-                      ("-(-tensor.numel() // g)", "tensor.numel() // g"),
-                      ("torch.zeros(g * size", "torch.zeros(tensor.numel()")),
-    "members_only": ("in_three", "09.not-together", "only members call new_group: "
-                     "pytorch/pytorch#130102", ("    for first in range(0, n, g):\n",
-                                               "    for first in [rank - rank % g]:\n")),
-}  # fmt: skip
+WRONG = """
+== in_three
+flat, flat: the sum is right
+-     dist.reduce_scatter_single(mine, padded, group=node)
+-     dist.all_reduce(mine, group=across)
+-     dist.all_gather_single(padded, mine, group=node)
++     dist.all_reduce(padded)
+leaders, leaders-only: one rank speaks for its node, as in Horovod's first hierarchy
+(horovod/horovod#329)
+-     dist.reduce_scatter_single(mine, padded, group=node)
+-     dist.all_reduce(mine, group=across)
+-     dist.all_gather_single(padded, mine, group=node)
++     dist.reduce(padded, group_dst=0, group=node)
++     if rank % g == 0:
++         dist.all_reduce(padded, group=across)
++     dist.broadcast(padded, group_src=0, group=node)
+whole_across, over-share: every rank takes the whole tensor across
+-     dist.reduce_scatter_single(mine, padded, group=node)
+-     dist.all_reduce(mine, group=across)
+-     dist.all_gather_single(padded, mine, group=node)
++     dist.all_reduce(padded, group=node)
++     dist.all_reduce(padded, group=across)
+mean_of_means, divided: AVG in both groups
+  group=across)
++     mine /= n // g
+forgets_the_others, node-only: two of the three steps
+~     dist.all_reduce(mine, group=across) =>
+unequal_parts, unequal-parts: tried with lengths that g divides
+~ -(-tensor.numel() // g) => tensor.numel() // g
+~ torch.zeros(g * size => torch.zeros(tensor.numel()
+members_only, not-together: only members call new_group: pytorch/pytorch#130102
+~     for first in range(0, n, g): =>     for first in [rank - rank % g]:
+"""

@@ -50,32 +50,33 @@ def round_and_home(work):
         dist.recv(token, n - 1)
 
 
-WAITS = "    if rank > 0:\n        dist.recv(token, rank - 1)\n"
-TELLS = "    if rank < n - 1:\n        dist.send(token, rank + 1)\n"
-HOME = "    if rank == 0 and n > 1:\n        dist.recv(token, n - 1)\n"
-WRONG = {
-    "nothing": ("along_the_row", "01.nobody-told", "ranks are numbered, so surely they come in "
-                "that order", (WAITS, ""), (TELLS, "")),
-    "barriers": ("along_the_row", "01.collective", "n barriers make it right; nobody was asked to "
-                 "meet", (WAITS, "    for _ in range(rank):\n        dist.barrier()\n"),
-                 (TELLS, "    for _ in range(n - rank):\n        dist.barrier()\n")),
-    "rank_0_waits": ("round_and_home", "01.receive-first", "a ring has no beginning, a row has",
-                     ("if rank > 0:\n        dist.irecv(token, rank - 1)", "if n > 1:\n        "
-                      "dist.irecv(token, (rank - 1) % n)"), (HOME, "")),
-    "nobody_left": ("round_and_home", "01.waits-in-vain", "the other end is forgotten", (HOME, "")),
-    "anybody": ("rank_0_calls_out", "01.too-early", "whoever asks first has the next turn",
-                ("dist.recv(go, 0)", "dist.send(done, 0)\n        dist.recv(go, 0)"),
-                ("        dist.send(go, other)\n        dist.recv(done, other)", "        asks = "
-                 "dist.recv(done)\n        dist.send(go, asks)\n        dist.recv(done, asks)")),
-    "never_waits": ("along_the_row", "01.never-waited", "irecv sounds as if it received",
-                    (WAITS, WAITS.replace("recv", "irecv"))),
-    "one_for_all": ("rank_0_calls_out", "01.one-works-for-all", "the loop over ranks is taken for "
-                    "what one rank does", ("        work()\n        dist.send(done, 0)\n",
-                    "        dist.send(done, 0)\n"), ("        dist.send(go, other)\n",
-                    "        work()\n        dist.send(go, other)\n")),
-    "rank_0_works": ("round_and_home", "01.not-everywhere", "rank 0 works for all, one thinks",
-                     ("    work()\n", "    if rank == 0:\n        work()\n")),
-    "hears_late": ("along_the_row", "01.hears-late", "waits after the work",
-                   (WAITS, "    coming = dist.irecv(token, rank - 1) if rank else None\n"),
-                   ("    work()\n", "    work()\n    coming.wait() if coming else None\n")),
-}  # fmt: skip
+WRONG = """
+== along_the_row
+nothing, nobody-told: ranks are numbered, so surely they come in that order
+-     if rank > 0:
+-         dist.recv(token, rank - 1)
++
+-     if rank < n - 1:
+-         dist.send(token, rank + 1)
+== round_and_home
+nobody_left, waits-in-vain: the other end is forgotten
+-     if rank == 0 and n > 1:
+-         dist.recv(token, n - 1)
+rank_0_works, not-everywhere: rank 0 works for all, one thinks
+-     work()
++     if rank == 0:
++         work()
+== rank_0_calls_out
+anybody, too-early: whoever asks first has the next turn
+      if rank > 0:
++         dist.send(done, 0)
+-         dist.send(go, other)
+-         dist.recv(done, other)
++         asks = dist.recv(done)
++         dist.send(go, asks)
++         dist.recv(done, asks)
+one_for_all, one-works-for-all: the loop over ranks is taken for what one rank does
+~         work() =>
+      for other in range(1, n):
++         work()
+"""

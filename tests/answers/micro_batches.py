@@ -32,88 +32,24 @@ def by_dealing(global_batch, largest):
     return sizes[dist.get_rank() :: n]
 
 
-WRONG = {
-    "batch_per_rank": (
-        "solution",
-        "12.everything",
-        "the batch of one rank is kept when the world changes: Fast-LLM#241",
-        ("divmod(global_batch, n)", "divmod(global_batch, 1)"),
-        ("math.ceil(global_batch / n)", "global_batch"),
-    ),
-    "rest_lost": (
-        "solution",
-        "12.remainder-lost",
-        "whole numbers of samples",
-        ("size + (rank < rest)", "size"),
-        ("math.ceil(global_batch / n)", "global_batch // n"),
-    ),
-    "counts_its_own": (
-        "by_splitting",
-        "12.own-count",
-        "each rank cuts what it has",
-        ("len(shares[0])", "len(shares[dist.get_rank()])"),
-    ),
-    "never_empty": (
-        "solution",
-        "12.at-least-one",
-        "a batch without samples has no mean",
-        ("[small + (k < more)", "[max(1, small + (k < more))"),
-    ),
-    "larger_last": (
-        "solution",
-        "12.larger-last",
-        "what is left over goes to the end",
-        ("(k < more)", "(k >= count - more)"),
-    ),
-    "empty_batch": (
-        "by_splitting",
-        "12.only-empty",
-        "nothing to do is no case",
-        ("    if not count:\n        return []\n", ""),
-    ),
-    "no_zeros": (
-        "solution",
-        "12.no-zeros",
-        "a micro-batch without samples is left out",
-        ("for k in range(count)]", "for k in range(count) if small + (k < more)]"),
-    ),
-    "more_on_the_last": (
-        "solution",
-        "12.other-ranks",
-        "cuts at rank * size / n",
-        (
-            "size + (rank < rest)",
-            "(rank + 1) * global_batch // n - rank * global_batch // n",
-        ),
-    ),
-    "so_many": (
-        "solution",
-        "12.largest-is-a-size",
-        "largest is taken for a number of micro-batches",
-        (
-            "math.ceil(math.ceil(global_batch / n) / largest)",
-            "largest if global_batch else 0",
-        ),
-    ),
-    "one_more": (
-        "solution",
-        "12.one-too-many",
-        "the rest has a micro-batch of its own, also if there is none",
-        (
-            "math.ceil(math.ceil(global_batch / n) / largest)",
-            "math.ceil(global_batch / n) // largest + 1 if global_batch else 0",
-        ),
-    ),
-    "rest_to_the_last": (
-        "solution",
-        "12.rest-to-one",
-        "the last rank takes what is left",
-        ("size + (rank < rest)", "size + rest * (rank == n - 1)"),
-    ),
-    "all_together": (
-        "solution",
-        "12.limit-of-all",
-        "largest is what the ranks compute at one time",
-        ("math.ceil(math.ceil(global_batch / n) / largest)", "math.ceil(global_batch / largest)"),
-    ),
-}
+WRONG = """
+== solution
+batch_per_rank, everything: the batch of one rank is kept when the world changes: Fast-LLM#241
+~ divmod(global_batch, n) => divmod(global_batch, 1)
+~ math.ceil(global_batch / n) => global_batch
+rest_lost, remainder-lost: whole numbers of samples
+~ size + (rank < rest) => size
+~ math.ceil(global_batch / n) => global_batch // n
+larger_last, larger-last: what is left over goes to the end
+~ (k < more) => (k >= count - more)
+more_on_the_last, other-ranks: cuts at rank * size / n
+~ size + (rank < rest) => (rank + 1) * global_batch // n - rank * global_batch // n
+so_many, largest-is-a-size: largest is taken for a number of micro-batches
+~ math.ceil(math.ceil(global_batch / n) / largest) => largest if global_batch else 0
+== by_splitting
+counts_its_own, own-count: each rank cuts what it has
+~ len(shares[0]) => len(shares[dist.get_rank()])
+empty_batch, only-empty: nothing to do is no case
+-     if not count:
+-         return []
+"""

@@ -94,83 +94,41 @@ def one_expert_at_a_time(x, router, w1, w2, k):
     return y
 
 
-WRONG = {
-    "sizes_guessed": ("solution", "16.counts", "a rank takes as many rows as it gives",
-                      ("Exchange.apply(x[by_expert // k], sizes_out, sizes_in)",
-                       "Exchange.apply(x[by_expert // k], sizes_out, sizes_out)")),
-    "gathers": ("by_functional_collectives", "16.to-everyone", "all tokens go to all ranks, which "
-                "take what is theirs",
-                ("    rows = functional", "    every = functional.all_gather_single("
-                 "F.pad(x, (0, 0, 0, 99 - len(x))), 0, world)\n    rows = functional")),
-    "weights_travel": ("by_functional_collectives", "16.rows", "an expert's output is "
-                       "weighted where it is made",
-                       ("    results = [F", "    functional.wait_tensor("
-                        "functional.all_to_all_single(weights.detach().view(-1)[order], "
-                        "out_sizes, in_sizes, world))\n    results = [F")),
-    "not_put_back": ("by_functional_collectives", "16.by-arrival", "rows come back as they went",
-                     ("y[order.argsort()]", "y")),
-    "not_put_back_by_expert": ("by_functional_collectives", "16.values-differ", "the second "
-                               "permutation is forgotten",
-                               ("results[by_expert.argsort()]", "results")),
-    "put_where_they_went": ("by_functional_collectives", "16.by-arrival", "order is taken for its "
-                            "inverse", ("y[order.argsort()]", "y[order]")),
-    "by_expert": ("solution", "16.other-expert", "rows are sorted by expert where they leave",
-                  (".repeat(n).repeat_interleave(heard)",
-                   ".repeat_interleave(heard.view(n, mine).sum(0))")),
-    "unsorted": ("solution", "16.other-expert", "the counts are right, and the rows are as they "
-                 "were", ("by_expert = experts.flatten().argsort(stable=True)",
-                          "by_expert = torch.arange(experts.numel())")),
-    "round_robin": ("by_messages", "16.other-expert", "experts are dealt out like cards",
-                    ("places[r * mine : (r + 1) * mine]", "places[r :: n]"),
-                    ("torch.stack(exchange([*told], [mine] * n))",
-                     "torch.stack(exchange([*told.flatten().view(mine, n).T.contiguous()], "
-                     "[mine] * n))"),
-                    ("gives, takes = told.sum(1).tolist(),",
-                     "gives, takes = told.flatten().view(mine, n).sum(0).tolist(),"),
-                    ("torch.cat(places).unbind(1)", "torch.cat([places[r + i * n] "
-                     "for r in range(n) for i in range(mine)]).unbind(1)")),
-    "plain_calls": ("solution", "16.call-unseen", "all_to_all_single looks like a function",
-                    ("back = Exchange.apply(results, sizes_in, sizes_out)",
-                     "back = rows.new_empty(sum(sizes_out), rows.shape[1])\n"
-                     "    dist.all_to_all_single(back, results, sizes_out, sizes_in)")),
-    "plain_dispatch": ("by_messages", "16.call-unseen", "tokens are sent, not computed",
-                       ("Exchange.apply(gives, takes, *parts), heard",
-                        "exchange([part.detach() for part in parts], takes), heard")),
-    "same_sizes_back": ("solution", "16.backward-sizes", "backward is forward again",
-                        ("            arrived = gradient.new_empty(sum(sizes_out), "
-                         "gradient.shape[1])\n            dist.all_to_all_single(arrived, "
-                         "gradient.contiguous(), sizes_out, sizes_in)",
-                         "            arrived = gradient.clone()")),
-    "sizes_as_forward": ("solution", "16.backward-sizes", "the same call in forward and backward",
-                         ("gradient.contiguous(), sizes_out, sizes_in)",
-                          "gradient.contiguous(), sizes_in, sizes_out)")),
-    "router_reads_a_copy": ("solution", "16.router-unseen", "tokens are detached where they are "
-                            "routed", ("F.softmax(x @", "F.softmax(x.detach() @")),
-    "hard_choice": ("solution", "16.router-unseen", "argmax and topk choose, and choosing has no "
-                    "gradient", ("    weights = (best", "    best = best.detach()\n"
-                                 "    weights = (best")),
-    "router_summed": ("by_messages", "16.router-shared", "the router is on all ranks, so its "
-                      "gradient is summed", ("    best, chosen = torch.topk(x @ router.T, k)",
-                      "    class Shared(torch.autograd.Function):\n        @staticmethod\n"
-                      "        def forward(ctx, t):\n            return t.view_as(t)\n\n"
-                      "        @staticmethod\n        def backward(ctx, g):\n"
-                      "            g = g.contiguous().clone()\n            dist.all_reduce(g)\n"
-                      "            return g\n\n"
-                      "    best, chosen = torch.topk(x @ Shared.apply(router).T, k)")),
-    "averaged_experts": ("by_functional_collectives", "16.experts-divided", "gradients are "
-                         "averaged over ranks (pytorch#160285)",
-                         ("    best, chosen", "    w1, w2 = (w / n + (w - w / n).detach() "
-                          "for w in (w1, w2))\n    best, chosen")),
-    "not_normalised": ("one_expert_at_a_time", "16.not-normalised", "the probabilities are weights",
-                       ("    p = p / p.sum(-1, keepdim=True)\n", "")),
-    "unweighted": ("solution", "16.unweighted", "the rows are added up",
-                   ("weights[by_expert, None] * back", "back")),
-    "best_alone": ("by_functional_collectives", "16.best-alone", "argmax is enough",
-                   ("(y * weights.unsqueeze(-1)).sum(1)", "(y * weights.unsqueeze(-1))[:, 0]")),
-    "relu": ("solution", "16.other-activation", "an MLP has a relu", ("F.silu(", "F.relu(")),
-    "no_tokens": ("solution", "16.not-everybody", "a rank without tokens has nothing to do",
-                  ("    best, experts", "    if not len(x):\n        return x\n    best, experts")),
-    "left_out_of_the_graph": ("one_expert_at_a_time", "16.not-everybody", "without rows of an "
-                              "expert nothing is added", ("        y = y.index_add",
-                              "        if len(token):\n            y = y.index_add")),
-}  # fmt: skip
+WRONG = """
+== solution
+sizes_guessed, counts: a rank takes as many rows as it gives
+- Exchange.apply(x[by_expert // k], sizes_out, sizes_in)
++ Exchange.apply(x[by_expert // k], sizes_out, sizes_out)
+by_expert, other-expert: rows are sorted by expert where they leave
+~ .repeat(n).repeat_interleave(heard) => .repeat_interleave(heard.view(n, mine).sum(0))
+plain_calls, call-unseen: all_to_all_single looks like a function
+-     back = Exchange.apply(results, sizes_in, sizes_out)
++     back = rows.new_empty(sum(sizes_out), rows.shape[1])
++     dist.all_to_all_single(back, results, sizes_out, sizes_in)
+sizes_as_forward, backward-sizes: the same call in forward and backward
+~ gradient.contiguous(), sizes_out, sizes_in) => gradient.contiguous(), sizes_in, sizes_out)
+hard_choice, router-unseen: argmax and topk choose, and choosing has no gradient
+      best, experts = F.softmax(x @ router.t(), 1).topk(k, 1)
++     best = best.detach()
+no_tokens, not-everybody: a rank without tokens has nothing to do
+-     best, experts
++     if not len(x):
++         return x
++     best, experts
+== by_functional_collectives
+gathers, to-everyone: all tokens go to all ranks, which take what is theirs
+      out_sizes, in_sizes = (t.view(n, mine).sum(1).tolist() for t in (takes, gives))
++     every = functional.all_gather_single(F.pad(x, (0, 0, 0, 99 - len(x))), 0, world)
+weights_travel, rows: an expert's output is weighted where it is made
+      parts = rows[by_expert].split(whose.bincount(minlength=mine).tolist())
++     went = weights.detach().view(-1)[order]
++     functional.wait_tensor(functional.all_to_all_single(went, out_sizes, in_sizes, world))
+not_put_back, by-arrival: rows come back as they went
+~ y[order.argsort()] => y
+averaged_experts, experts-divided: gradients are averaged over ranks (pytorch#160285)
+      n, mine, world = dist.get_world_size(), len(w1), dist.group.WORLD
++     w1, w2 = (w / n + (w - w / n).detach() for w in (w1, w2))
+== one_expert_at_a_time
+not_normalised, not-normalised: the probabilities are weights
+~     p = p / p.sum(-1, keepdim=True) =>
+"""

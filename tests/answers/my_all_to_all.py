@@ -33,34 +33,28 @@ def in_steps(blocks):
     return got
 
 
-SIZES = """    sizes = torch.zeros(n * n, dtype=torch.int64)
-    dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
+WRONG = """
+== in_a_batch
+own_sizes, lengths: what comes is taken to be as long as what goes: output splits are the transpose
+of input splits (pytorch/pytorch#32361, #117486)
+-     sizes = torch.zeros(n * n, dtype=torch.int64)
+-     dist.all_gather_single(sizes, torch.tensor([len(block) for block in blocks]))
+~ int(sizes[k * n + rank]) => len(blocks[k])
+== in_steps
+the_collective, collective: the shortest answer
+      got[rank] = blocks[rank].clone(memory_format=torch.contiguous_format)
++     dist.all_to_all(got, [b.contiguous() for b in blocks])
++     return got
+arrival_order, arrival-order: each block is appended when it comes
+-     return got
++         came.append(got[source])
++     return came
+      got[rank] = blocks[rank].clone(memory_format=torch.contiguous_format)
++     came = [got[rank]]
+everything, too-much: each rank sends all its blocks, and the receiver takes its own
+~ going = dist.isend(blocks[to].contiguous(), to) => going = dist.isend(torch.cat(blocks), to)
+-         dist.recv(got[source], source)
++         box = torch.cat(blocks)
++         dist.recv(box, source)
++         got[source] = box.chunk(n)[rank].clone()
 """
-WRONG = {
-    "own_sizes": ("in_a_batch", "08.lengths", "what comes is taken to be as "
-                  "long as what goes: output splits are the transpose of input splits "
-                  "(pytorch/pytorch#32361, #117486)", (SIZES, ""),
-                  ("int(sizes[k * n + rank])", "len(blocks[k])")),
-    "the_collective": ("in_steps", "08.collective", "the shortest answer",
-                       ("    for step in range(1, n):", "    dist.all_to_all(got, [b.contiguous() "
-                        "for b in blocks])\n    return got\n    for step in range(1, n):")),
-    "arrival_order": ("in_steps", "08.arrival-order", "each block is appended when it comes",
-                      ("        going.wait()\n    return got", "        going.wait()\n        "
-                       "came.append(got[source])\n    return came"),
-                      ("    for step", "    came = [got[rank]]\n    for step")),
-    "own_is_argument": ("in_steps", "08.shares-memory", "its own block needs no copy, one thinks",
-                        ("blocks[rank].clone(memory_format=torch.contiguous_format)",
-                         "blocks[rank]")),
-    "send_first": ("in_steps", "08.send-first", "a ring of blocking calls",
-                   ("going = dist.isend(", "dist.send("), ("        going.wait()\n", "")),
-    "everything": ("in_steps", "08.too-much", "each rank sends all its blocks, and the receiver "
-                   "takes its own",
-                   ("going = dist.isend(blocks[to].contiguous(), to)",
-                    "going = dist.isend(torch.cat(blocks), to)"),
-                   ("        dist.recv(got[source], source)\n",
-                    "        box = torch.cat(blocks)\n        dist.recv(box, source)\n        "
-                    "got[source] = box.chunk(n)[rank].clone()\n")),
-    "wrong_block_never_waits": ("in_steps", "08.never-waited", "two at once",
-                                ("isend(blocks[to].contig", "isend(blocks[rank].contig"),
-                                ("        going.wait()\n", "")),
-}  # fmt: skip

@@ -45,39 +45,22 @@ def in_pieces(tensor, src):
     tensor.copy_(box.reshape(tensor.shape))
 
 
-def chain(tensor, src):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    box = tensor.clone(memory_format=torch.contiguous_format)
-    if (place := (rank - src) % n) > 0:
-        dist.recv(box, (rank - 1) % n)
-    if place < n - 1:
-        dist.send(box, (rank + 1) % n)
-    tensor.copy_(box)
-
-
-BACK = "        tensor.copy_(inbox)\n"
-WRONG = {
-    "itself": ("flat", "02.talks-to-itself", "everybody is sent to, src too",
-               ("if other != src:", "if True:")),
-    "rebinds": ("flat", "02.left-unwritten", "a name is given another tensor", (BACK, "        "
-                "tensor = inbox\n")),
-    "inbox_as_it_lies": ("flat", "02.strided", "an inbox like the tensor has its layout",
-                         ("inbox = torch.empty_like(outbox)", "inbox = torch.empty_like(tensor)")),
-    "from_0": ("flat", "02.only-src", "tried with src 0", ("if rank == src:", "if rank == 0:"),
-               ("if other != src:", "if other != 0:"),
-               ("dist.recv(inbox, src)", "dist.recv(inbox, 0)")),
-    "never_waits": ("flat", "02.never-waited", "isend is taken for send",
-                    ("dist.send(outbox, other)", "dist.isend(outbox, other)")),
-    "powers_of_two": ("tree", "02.only-no-power-of-two", "the tree is right for 2, 4 and 8 ranks",
-                      (" and place + distance < n", "")),
-    "collective": ("chain", "02.collective", "torch has it already",
-                   ("    tensor.copy_(box)\n", "    tensor.copy_(box)\n    dist.broadcast(tensor, "
-                    "src)\n")),
-    "writes_between": ("flat", "02.written-between", "the tensor is taken for all of its memory",
-                       (BACK, BACK + "        step = min(tensor.stride(), default=1)\n"
-                        "        if step > 1:\n"
-                        "            tensor.as_strided(tensor.shape, (step,), 0).fill_(99)\n")),
-    "adds_strided": ("tree", "02.adds", "two at once: added in place of copied, and clone keeps "
-                     "strides", ("    tensor.copy_(box)", "    tensor.add_(box if place else 0)"),
-                     ("tensor.clone(memory_format=torch.contiguous_format)", "tensor.clone()")),
-}  # fmt: skip
+WRONG = """
+== flat
+itself, talks-to-itself: everybody is sent to, src too
+~ if other != src: => if True:
+rebinds, left-unwritten: a name is given another tensor
+~         tensor.copy_(inbox) =>         tensor = inbox
+from_0, only-src: tried with src 0
+~ if rank == src: => if rank == 0:
+~ if other != src: => if other != 0:
+~ dist.recv(inbox, src) => dist.recv(inbox, 0)
+writes_between, written-between: the tensor is taken for all of its memory
+          tensor.copy_(inbox)
++         step = min(tensor.stride(), default=1)
++         if step > 1:
++             tensor.as_strided(tensor.shape, (step,), 0).fill_(99)
+== tree
+powers_of_two, only-no-power-of-two: the tree is right for 2, 4 and 8 ranks
+~  and place + distance < n =>
+"""

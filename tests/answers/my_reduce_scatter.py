@@ -47,63 +47,33 @@ def ring(tensor):
     return partial
 
 
-def owner_by_owner(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    for owner in range(n):
-        mine = tensor.tensor_split(n)[owner].clone(memory_format=torch.contiguous_format)
-        if (rank - owner) % n != 1 % n:
-            inbox = torch.empty_like(mine)
-            dist.recv(inbox, (rank - 1) % n)
-            mine += inbox
-        if rank == owner:
-            result = mine
-        else:
-            dist.send(mine, (rank + 1) % n)
-    return result
-
-
-GOING = "going = dist.isend(partial, (rank + 1) % n)"
-STARTS = "blocks[rank].clone()"
-STAR = """\
-    if rank:
-        dist.send(tensor.contiguous(), 0)
-        dist.recv(mine := torch.empty_like(blocks[0]), 0)
-        return mine
-    total, inbox = tensor.clone(), tensor.new_empty(tensor.shape)
-    for r in others:
-        dist.recv(inbox, r)
-        total += inbox
-    for r in others:
-        dist.send(total.chunk(n)[r].contiguous(), r)
-    return total.chunk(n)[0].clone()
+WRONG = """
+== to_their_owners
+star, through-one: reduced to rank 0, and then scattered
+      others = [r for r in range(n) if r != rank]
++     if rank:
++         dist.send(tensor.contiguous(), 0)
++         dist.recv(mine := torch.empty_like(blocks[0]), 0)
++         return mine
++     total, inbox = tensor.clone(), tensor.new_empty(tensor.shape)
++     for r in others:
++         dist.recv(inbox, r)
++         total += inbox
++     for r in others:
++         dist.send(total.chunk(n)[r].contiguous(), r)
++     return total.chunk(n)[0].clone()
+split, index: split(n) is taken for n parts; it makes parts of n elements
+~ tensor.contiguous().chunk(n) => tensor.contiguous().split(n)
+whole, mismatch: the whole tensor is sent where a block is taken
+~ dist.isend(blocks[r], r) => dist.isend(tensor.contiguous().view(-1), r)
+everything, whole-tensors: everybody adds up everything
+~ dist.isend(blocks[r], r) => dist.isend(tensor.contiguous(), r)
+~ torch.empty_like(total) => torch.empty(tensor.shape, dtype=tensor.dtype)
+~ total += inbox => total += inbox.chunk(n)[rank]
+own_left_out, own-missing: only what comes is added up
+~ total = blocks[rank].clone() => total = torch.zeros_like(blocks[rank])
+== ring
+wrong_block, wrong-block: the ring starts one block later
+~ blocks[rank - 1] => blocks[rank]
+~ (rank - step - 1) => (rank - step)
 """
-WRONG = {
-    "star": ("to_their_owners", "02.through-one", "reduced to rank 0, and then scattered",
-             ("    going = ", STAR + "    going = ")),
-    "split": ("to_their_owners", "02.index", "split(n) is taken for n parts; it makes parts of n "
-              "elements", ("tensor.contiguous().chunk(n)", "tensor.contiguous().split(n)")),
-    "send_first": ("ring", "02.send-first", "isend and its wait are a send",
-                   (GOING, GOING.replace("going = dist.isend", "dist.send")),
-                   ("        going.wait()\n", "")),
-    "never_waits": ("to_their_owners", "02.never-waited", "what has come is all that one looks at",
-                    ("    for work in going:\n        work.wait()\n", "")),
-    "whole": ("to_their_owners", "02.mismatch", "the whole tensor is sent where a block is taken",
-              ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous().view(-1), r)")),
-    "adds_into_it": ("owner_by_owner", "02.changes-argument", "a block is a view of the tensor",
-                     ("[owner].clone(memory_format=torch.contiguous_format)", "[owner]")),
-    "everything": ("to_their_owners", "02.whole-tensors", "everybody adds up everything",
-                   ("dist.isend(blocks[r], r)", "dist.isend(tensor.contiguous(), r)"),
-                   ("torch.empty_like(total)", "torch.empty(tensor.shape, dtype=tensor.dtype)"),
-                   ("total += inbox", "total += inbox.chunk(n)[rank]")),
-    "view_when_alone": ("to_their_owners", "02.shares-memory", "nothing to add, so nothing to copy",
-                        (STARTS, f"{STARTS} if n > 1 else blocks[0]")),
-    "strided": ("ring", "02.strided", "clone keeps the strides",
-                ("clone(memory_format=torch.contiguous_format)", "clone()")),
-    "wrong_block": ("ring", "02.wrong-block", "the ring starts one block later",
-                    ("blocks[rank - 1]", "blocks[rank]"), ("(rank - step - 1)", "(rank - step)")),
-    "unadded_alone": ("to_their_owners", "02.input-block", "two at once: what comes is not added, "
-                      "and one rank gets a view", ("        total += inbox\n", ""),
-                      (STARTS, f"{STARTS} if n > 1 else blocks[0]")),
-    "own_left_out": ("to_their_owners", "02.own-missing", "only what comes is added up",
-                     ("total = blocks[rank].clone()", "total = torch.zeros_like(blocks[rank])")),
-}  # fmt: skip

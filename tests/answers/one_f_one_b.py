@@ -57,35 +57,28 @@ def by_list(stage, inputs, targets, m, shape, loss):
     return torch.stack(losses).mean().item() if losses else None
 
 
-BATCH = "works = dist.batch_isend_irecv(ops) if ops else []"
-WRONG = {
-    "both_send": ("solution", "15.both-send", "send and recv are the calls that one knows "
-                  "(pytorch#172668)",
-                  (BATCH, "works = []\n        [op.op(op.tensor, op.peer).wait() for op in ops]")),
-    "unbatched": ("solution", "15.unbatched", "right on gloo; hangs on NCCL (PiPPy#1088, "
-                  "Megatron-LM#5240)",
-                  (BATCH, "works = [op.op(op.tensor, op.peer) for op in ops]")),
-    "gpipe": ("by_list", "15.gpipe", "all forwards, then all backwards: GPipe under another name",
-              ("warm_up = min(m, n - rank)", "warm_up = m")),
-    "one_too_many": ("by_list", "15.holds-more", "n − rank, and one to be on the safe side",
-                     ("warm_up = min(m, n - rank)", "warm_up = min(m, n - rank + 1)")),
-    "one_too_few": ("by_list", "15.slow", "the warm-up is counted from the next stage",
-                    ("warm_up = min(m, n - rank)", "warm_up = min(m, max(1, n - rank - 1))")),
-    "warm_up_beyond_m": ("solution", "15.few-micro-batches", "nobody tries few "
-                         "micro-batches (torchtitan#775)",
-                         ("warm_up = min(m, n - 1 - rank)", "warm_up = n - 1 - rank")),
-    "last_forgotten": ("solution", "15.waits-for-more", "the warm-up counts from 0, the cool-down "
-                       "from 1", ("    for _ in range(warm_up):\n",
-                       "    for _ in range(1, warm_up):\n")),
-    "newest": ("solution", "15.crossed", "a list is a stack", ("kept.pop(0)", "kept.pop()")),
-    "asks_once_more": ("solution", "15.deadlock", "each round of the middle is like the others",
-                       ("receives=i < m - 1", "receives=True")),
-    "no_leaf": ("by_list", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
-                ("swap(rank - 1, True, True).requires_grad_()", "swap(rank - 1, True, True)")),
-    "mean_of_sums": ("by_list", "15.sum", "the loss that is shown is a mean, and the one that goes "
-                     "back is not", ("y = losses[-1] / m", "y = losses[-1]")),
-    "one_inbox": ("solution", "15.one-buffer-for-all", "a buffer for each neighbour",
-                  ("    def talk(", "    boxes = {}\n\n    def talk("),
-                  ("inbox = torch.empty(shape)",
-                   "inbox = boxes.setdefault(peer, torch.empty(shape)).detach()")),
-}  # fmt: skip
+WRONG = """
+== solution
+both_send, both-send: send and recv are the calls that one knows (pytorch#172668)
+-         works = dist.batch_isend_irecv(ops) if ops else []
++         works = []
++         [op.op(op.tensor, op.peer).wait() for op in ops]
+unbatched, unbatched: right on gloo; hangs on NCCL (PiPPy#1088, Megatron-LM#5240)
+-         works = dist.batch_isend_irecv(ops) if ops else []
++         works = [op.op(op.tensor, op.peer) for op in ops]
+warm_up_beyond_m, few-micro-batches: nobody tries few micro-batches (torchtitan#775)
+~ warm_up = min(m, n - 1 - rank) => warm_up = n - 1 - rank
+last_forgotten, waits-for-more: the warm-up counts from 0, the cool-down from 1
+~     for _ in range(warm_up): =>     for _ in range(1, warm_up):
+newest, crossed: a list is a stack
+~ kept.pop(0) => kept.pop()
+asks_once_more, deadlock: each round of the middle is like the others
+~ receives=i < m - 1 => receives=True
+== by_list
+gpipe, gpipe: all forwards, then all backwards: GPipe under another name
+~ warm_up = min(m, n - rank) => warm_up = m
+one_too_many, holds-more: n − rank, and one to be on the safe side
+~ warm_up = min(m, n - rank) => warm_up = min(m, n - rank + 1)
+one_too_few, slow: the warm-up is counted from the next stage
+~ warm_up = min(m, n - rank) => warm_up = min(m, max(1, n - rank - 1))
+"""

@@ -42,29 +42,26 @@ def one_breaks_the_ring(mine):
     return inbox
 
 
-EVEN = "rank % 2 == 0"
-LEFT = "coming = dist.irecv(inbox, (rank - 1) % n)"
-RIGHT = "dist.send(mine.contiguous(), (rank + 1) % n)\n    coming"
-WRONG = {
-    "send_first": ("by_parity", "01.send-first", "the sentence that describes it (nccl#479)",
-                   (EVEN, "True")),
-    "receive_first": ("by_parity", "01.receive-first", "good manners", (EVEN, "False")),
-    "past_the_end": ("posted_first", "01.no-such-rank", "the ring is not closed",
-                     (RIGHT, "dist.send(mine.contiguous(), rank + 1)\n    coming")),
-    "other_way": ("posted_first", "01.passes-left", "left and right are swapped",
-                  (LEFT, "coming = dist.irecv(inbox, (rank + 1) % n)"),
-                  (RIGHT, "dist.send(mine.contiguous(), (rank - 1) % n)\n    coming")),
-    "never_waits": ("posted_first", "01.read-before-wait", "irecv is taken for recv",
-                    ("    coming.wait()\n", "")),
-    "alone": ("by_parity", "01.talks-to-itself", "one rank is its own neighbour",
-              ("n == 1", "n == 0")),
-    "strided": ("by_parity", "01.strided", "empty_like keeps the strides",
-                (", memory_format=torch.contiguous_format", "")),
-    "into_mine": ("one_breaks_the_ring", "01.changes-argument", "what was sent is not needed again",
-                  ("inbox = outbox.clone()", "inbox = mine")),
-    "own_and_alone": ("by_parity", "01.returns-own", "two at once: the wrong tensor, and nobody "
-                      "thought of one rank", ("return inbox", "return mine.clone()"),
-                      ("n == 1", "n == 0")),
-    "a_dimension_more": ("one_breaks_the_ring", "01.shape", "a row is taken for a matrix",
-                         ("return inbox", "return inbox[None]")),
-}  # fmt: skip
+WRONG = """
+== by_parity
+send_first, send-first: the sentence that describes it (nccl#479)
+~ rank % 2 == 0 => True
+receive_first, receive-first: good manners
+~ rank % 2 == 0 => False
+alone, talks-to-itself: one rank is its own neighbour
+~ n == 1 => n == 0
+own_and_alone, returns-own: two at once: the wrong tensor, and nobody thought of one rank
+~ return inbox => return mine.clone()
+~ n == 1 => n == 0
+== posted_first
+past_the_end, no-such-rank: the ring is not closed
+~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), rank + 1)
+other_way, passes-left: left and right are swapped
+~ coming = dist.irecv(inbox, (rank - 1) % n) => coming = dist.irecv(inbox, (rank + 1) % n)
+~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), (rank - 1) % n)
+never_waits, read-before-wait: irecv is taken for recv
+~     coming.wait() =>
+== one_breaks_the_ring
+into_mine, changes-argument: what was sent is not needed again
+~ inbox = outbox.clone() => inbox = mine
+"""

@@ -56,49 +56,27 @@ def blocking(stage, inputs, targets, m, shape, loss):
     return sum(outs).item() if rank == last else None
 
 
-WRONG = {
-    "one_by_one": ("blocking", "15.one-by-one", "a micro-batch is a small batch: forward, "
-                   "backward, the next",
-                   ("    for x, out in zip(xs, outs, strict=True):\n        g = None\n",
-                   "        x, out, g = xs[i], outs[i], None\n")),
-    "sums": ("blocking", "15.sum", "gradients add up by themselves",
-             ("loss(outs[i], targets[i]) / m", "loss(outs[i], targets[i])"),
-             ("sum(outs).item()", "sum(outs).item() / m")),
-    "divides_everywhere": ("solution", "15.divided-again", "each stage divides its part",
-                           ("y.backward(gradient)",
-                            "y.backward(gradient if is_last else gradient / m)")),
-    "no_leaf": ("solution", "15.no-gradient-at-a-boundary", "what is received is a plain tensor",
-                ("            x.requires_grad_()\n", "")),
-    "loss_everywhere": ("solution", "15.whose-data", "the training loop of one process",
-                        ("        if is_last:\n            y =", "        if True:\n"
-                         "            y =")),
-    "detached": ("solution", "15.graph-across-ranks", "what is sent is kept",
-                 ("kept.append((x, y))", "kept.append((x, y.detach()))")),
-    "asks_tokens": ("solution", "15.whole-numbers", "every stage treats its input alike",
-                    ("            x = inputs[i]\n",
-                     "            x = inputs[i].clone().requires_grad_()\n")),
-    "zeroes_between": ("solution", "15.last-alone", "zero_grad() comes before every backward",
-                       ("    for i, (x, y) in enumerate(kept):\n",
-                        "    for i, (x, y) in enumerate(kept):\n        stage.zero_grad()\n")),
-    "last_loss": ("solution", "15.one-loss", "the loop's variable is what is left",
-                  ("total += y.item()", "total = y.item() * m")),
-    "sum_and_zero": ("blocking", "15.sum", "two at once: nothing is divided, and ranks without a "
-                     "loss say 0", ("loss(outs[i], targets[i]) / m\n",
-                     "loss(outs[i], targets[i]) / m\n            outs[i].register_hook("
-                     "lambda g: g * m)\n"),
-                     ("if rank == last else None", "if rank == last else 0.0")),
-    "tells_rank_0": ("solution", "15.over-budget", "rank 0 prints the loss, and somebody has to "
-                     "tell it", ("    for work in sent:\n",
-                     "    if n > 1 and is_last:\n"
-                     "        sent.append(dist.isend(torch.tensor([total]), 0))\n"
-                     "    if n > 1 and rank == 0:\n"
-                     "        dist.recv(torch.empty(1), n - 1)\n    for work in sent:\n")),
-    "crossed": ("solution", "15.crossed", "the last stage goes back from the newest micro-batch, "
-                "the others from the oldest",
-                ("in enumerate(kept)", "in [*enumerate(kept)][:: -1 if is_last else 1]")),
-    "recomputes": ("solution", "15.computes-more", "GPipe's paper keeps inputs alone, and computes "
-                   "the rest again",
-                   ("        gradient = None\n", "        gradient, y = None, stage(x)\n")),
-    "never_waits": ("solution", "15.never-waited", "isend returns at once",
-                    ("    for work in sent:\n        work.wait()\n", "")),
-}  # fmt: skip
+WRONG = """
+== blocking
+one_by_one, one-by-one: a micro-batch is a small batch: forward, backward, the next
+-     for x, out in zip(xs, outs, strict=True):
+-         g = None
++         x, out, g = xs[i], outs[i], None
+sums, sum: gradients add up by themselves
+~ loss(outs[i], targets[i]) / m => loss(outs[i], targets[i])
+~ sum(outs).item() => sum(outs).item() / m
+== solution
+no_leaf, no-gradient-at-a-boundary: what is received is a plain tensor
+~             x.requires_grad_() =>
+loss_everywhere, whose-data: the training loop of one process
+~         if is_last: =>         if True:
+detached, graph-across-ranks: what is sent is kept
+~ kept.append((x, y)) => kept.append((x, y.detach()))
+asks_tokens, whole-numbers: every stage treats its input alike
+~             x = inputs[i] =>             x = inputs[i].clone().requires_grad_()
+zeroes_between, last-alone: zero_grad() comes before every backward
+      for i, (x, y) in enumerate(kept):
++         stage.zero_grad()
+recomputes, computes-more: GPipe's paper keeps inputs alone, and computes the rest again
+~         gradient = None =>         gradient, y = None, stage(x)
+"""

@@ -41,46 +41,33 @@ def in_lists(layers):
     return out
 
 
-WRONG = {
-    "everything_first": ("two_ahead", "13.too-early", "all gathers are issued, and wait",
-                         ("min(2, len(layers))", "len(layers)"),
-                         ("        if k + 2 < len(layers):\n"
-                          "            ahead.append(gather(k + 2))\n", "")),
-    "waits_at_once": ("two_ahead", "13.one-by-one", "what is started is waited for",
-                      ("min(2, len(layers))", "min(1, len(layers))"),
-                      ("if k + 2 < len(layers)", "if k + 1 < len(layers)"),
-                      ("gather(k + 2)", "gather(k + 1)")),
-    "kept_in_a_list": ("two_ahead", "13.kept", "what has been gathered stays in a list",
-                       ("    sums = []\n", "    sums, used = [], []\n"),
-                       ("        del whole, work\n", "        used.append(whole)\n")),
-    "freed_before": ("two_ahead", "13.freed-early", "the sum is all that is asked for",
-                     ("        compute(layers[k][0])\n        sums.append(whole.sum())\n"
-                      "        del whole, work\n",
-                      "        sums.append(whole.sum())\n        del whole, work\n"
-                      "        compute(layers[k][0])\n")),
-    "never_waits": ("two_ahead", "13.not-whole", "computing needs no values here",
-                    ("        work.wait()\n        compute(layers[k][0])\n",
-                     "        compute(layers[k][0])\n        work.wait()\n")),
-    "sums_alone": ("two_ahead", "13.calls", "a sum of sums is the sum",
-                   ("        compute(layers[k][0])\n        sums.append(whole.sum())\n",
-                    "        compute(layers[k][0])\n        total = layers[k][1].sum()\n"
-                    "        dist.all_reduce(total)\n        sums.append(total)\n")),
-    "own_shard": ("two_ahead", "13.own-sum", "the shard is at hand",
-                  ("sums.append(whole.sum())", "sums.append(layers[k][1].sum())")),
-    "reads_the_sum": ("two_ahead", "13.stands-still", "a number holds no layer",
-                      ("sums.append(whole.sum())",
-                       "sums.append(torch.tensor(whole.sum().item()))")),
-    "two_at_least": ("two_ahead", "13.only-one-layer", "there are many layers",
-                     ("min(2, len(layers))", "2")),
-    "in_pairs": ("two_ahead", "13.late", "two are gathered, then two are used",
-                 ("        if k + 2 < len(layers):\n            ahead.append(gather(k + 2))\n",
-                  "        if k % 2:\n            ahead = [gather(j) for j in (k + 1, k + 2) "
-                  "if j < len(layers)]\n")),
-    "padded": ("two_ahead", "13.padded", "one length for all buffers",
-               ("        whole = shard.new_empty(dist.get_world_size() * shard.numel())\n",
-                "        size = max(len(one) for _, one in layers)\n"
-                "        shard = torch.cat([shard, shard.new_zeros(size - len(shard))])\n"
-                "        whole = shard.new_empty(dist.get_world_size() * size)\n")),
-    "own_times_n": ("two_ahead", "13.own-sum", "all shards are alike, one thinks",
-                    ("whole.sum()", "layers[k][1].sum() * dist.get_world_size()")),
-}  # fmt: skip
+WRONG = """
+== two_ahead
+everything_first, too-early: all gathers are issued, and wait
+~ min(2, len(layers)) => len(layers)
+-         if k + 2 < len(layers):
+-             ahead.append(gather(k + 2))
+waits_at_once, one-by-one: what is started is waited for
+~ min(2, len(layers)) => min(1, len(layers))
+~ if k + 2 < len(layers) => if k + 1 < len(layers)
+~ gather(k + 2) => gather(k + 1)
+kept_in_a_list, kept: what has been gathered stays in a list
+~     sums = [] =>     sums, used = [], []
+~         del whole, work =>         used.append(whole)
+never_waits, not-whole: computing needs no values here
+-         work.wait()
+-         compute(layers[k][0])
++         compute(layers[k][0])
++         work.wait()
+own_shard, own-sum: the shard is at hand
+~ sums.append(whole.sum()) => sums.append(layers[k][1].sum())
+reads_the_sum, stands-still: a number holds no layer
+~ sums.append(whole.sum()) => sums.append(torch.tensor(whole.sum().item()))
+two_at_least, only-one-layer: there are many layers
+~ min(2, len(layers)) => 2
+in_pairs, late: two are gathered, then two are used
+-         if k + 2 < len(layers):
+-             ahead.append(gather(k + 2))
++         if k % 2:
++             ahead = [gather(j) for j in (k + 1, k + 2) if j < len(layers)]
+"""

@@ -39,25 +39,16 @@ def in_batches(chunks, owned):
         target.copy_(inbox)
 
 
-STEPS = "(owned - step) % n, (owned - step - 1) % n"
-WRONG = {
-    "own_rank": ("from_the_owned_one", "04.assumes-owner", "rank r owns chunk r, surely",
-                 (STEPS, STEPS.replace("owned", "rank"))),
-    "adds": ("in_batches", "04.adds", "a copy of the first half",
-             (".copy_(inbox)", ".add_(inbox)")),
-    "new_entries": ("in_batches", "04.left-unwritten", "the inbox gets the name of the caller's "
-                    "chunk", ("target.copy_(inbox)", "target = inbox")),
-    "sends_first": ("from_the_owned_one", "04.send-first", "blocking sends all round",
-                    ("going = dist.isend", "going = dist.send"), ("        going.wait()\n", "")),
-    "the_collective": ("told_by_each_owner", "04.collective", "a broadcast from each owner",
-                       ("if owner != rank:",
-                        "dist.broadcast(chunk, owner)\n        continue\n        if owner != "
-                        "rank:")),
-    "one_buffer": ("from_the_owned_one", "04.written-before-wait", "one buffer carries all chunks "
-                   "on, and all waits are at the end",
-                   ("    for step",
-                    "    box, works = torch.empty_like(chunks[0]), []\n    for step"),
-                   ("isend(chunks[out]", "isend(box.resize_(len(chunks[out])).copy_(chunks[out])"),
-                   ("        going.wait()\n",
-                    "        works.append(going)\n    for work in works:\n        work.wait()\n")),
-}  # fmt: skip
+WRONG = """
+== from_the_owned_one
+own_rank, assumes-owner: rank r owns chunk r, surely
+~ (owned - step) % n, (owned - step - 1) % n => (rank - step) % n, (rank - step - 1) % n
+sends_first, send-first: blocking sends all round
+~ going = dist.isend => going = dist.send
+~         going.wait() =>
+== in_batches
+adds, adds: a copy of the first half
+~ .copy_(inbox) => .add_(inbox)
+new_entries, left-unwritten: the inbox gets the name of the caller's chunk
+~ target.copy_(inbox) => target = inbox
+"""

@@ -70,47 +70,39 @@ def padded(tensor):
     tensor.copy_(flat[: tensor.numel()].reshape(tensor.shape))
 
 
-FLAT = "flat = tensor.reshape(-1).clone()"
-WHOLE = """first, second, total = (tensor.contiguous().clone() for _ in range(3))
-    for step in range(n - 1):
-        outbox, inbox = (first, second) if step % 2 == 0 else (second, first)
-        going = dist.isend(outbox, (rank + 1) % n)
-        dist.recv(inbox, (rank - 1) % n)
-        going.wait()
-        total += {}
-    tensor.copy_(total)
-    return
-    flat = tensor"""
-WRONG = {
-    "classic_mended": ("in_two_halves", "04.whole-tensors", "the tutorial's ring as it is now: "
-                       "right, and n/2 times the bytes (pytorch/tutorials#1039)",
-                       (FLAT, WHOLE.format("inbox"))),
-    "the_collective": ("padded", "04.collective", "the shortest answer",
-                       ("size =", "return dist.all_reduce(tensor)\n    size =")),
-    "owner": ("in_two_halves", "04.unfinished", "rank r begins the second half with chunk r",
-              ("(rank + 1 - step) % n, (rank - step) % n",
-               "(rank - step) % n, (rank - step - 1) % n")),
-    "never_waits": ("in_two_halves", "04.never-waited", "recv waits, so the send must be done as "
-                    "well, one thinks", ("        going.wait()\n", "")),
-    "waits_at_the_end": ("in_two_halves", "04.written-before-wait", "so that everything overlaps",
-                         (FLAT, FLAT + "; works = []"), ("going.wait()", "works.append(going)"),
-                         ("sent.wait()", "works.append(sent)"),
-                         ("    tensor.copy_", "    for w in works: w.wait()\n    tensor.copy_")),
-    "rebinds": ("to_the_left", "04.left-unwritten", "the argument's name for a new tensor",
-                ("tensor.copy_(torch.cat(chunks).view_as(tensor))",
-                 "tensor = torch.cat(chunks).view_as(tensor)")),
-    "other_data": ("to_the_left", "04.replaced", ".data looks like a way to write into a tensor",
-                   ("tensor.copy_(torch.cat(chunks).view_as(tensor))",
-                    "tensor.data = torch.cat(chunks).view_as(tensor)")),
-    "torch_chunk": ("in_two_halves", "04.only-fewer-chunks", "torch.chunk makes at most n chunks, "
-                    "as its documentation says", ("flat.tensor_split(n)", "flat.chunk(n)")),
-    "sends_first_and_wrong_buffer": ("to_the_left", "04.send-first", "two at once",
-                          ("first = rank % 2 == 0", "first = True"),
-                          ("chunks[into] + inbox", "chunks[into] + chunks[out]")),
-    "received_and_doubled": ("in_two_halves", "04.received-over-own", "recv into the chunk",
-                             ("inbox = torch.empty_like(chunks[into])", "inbox = chunks[into]")),
-    "never_gathered": ("in_two_halves", "04.not-gathered", "the second half only receives",
-                       ("recv(chunks[into],", "recv(chunks[into].clone(),")),
-    "rest_left_out": ("in_two_halves", "04.only-uneven-or-fewer-chunks", "// drops the rest",
-                      ("flat.tensor_split(n)", "flat[: len(flat) // n * n].tensor_split(n)")),
-}  # fmt: skip
+WRONG = """
+== in_two_halves
+classic_mended, whole-tensors: the tutorial's ring as it is now: right, and n/2 times the bytes
+(pytorch/tutorials#1039)
+-     flat = tensor.reshape(-1).clone()
++     first, second, total = (tensor.contiguous().clone() for _ in range(3))
++     for step in range(n - 1):
++         outbox, inbox = (first, second) if step % 2 == 0 else (second, first)
++         going = dist.isend(outbox, (rank + 1) % n)
++         dist.recv(inbox, (rank - 1) % n)
++         going.wait()
++         total += inbox
++     tensor.copy_(total)
++     return
++     flat = tensor
+owner, unfinished: rank r begins the second half with chunk r
+~ (rank + 1 - step) % n, (rank - step) % n => (rank - step) % n, (rank - step - 1) % n
+never_waits, never-waited: recv waits, so the send must be done as well, one thinks
+~         going.wait() =>
+torch_chunk, only-fewer-chunks: torch.chunk makes at most n chunks, as its documentation says
+~ flat.tensor_split(n) => flat.chunk(n)
+rest_left_out, only-uneven-or-fewer-chunks: // drops the rest
+~ flat.tensor_split(n) => flat[: len(flat) // n * n].tensor_split(n)
+== padded
+the_collective, collective: the shortest answer
+      rank, n = dist.get_rank(), dist.get_world_size()
++     return dist.all_reduce(tensor)
+== to_the_left
+rebinds, left-unwritten: the argument's name for a new tensor
+~ tensor.copy_(torch.cat(chunks).view_as(tensor)) => tensor = torch.cat(chunks).view_as(tensor)
+other_data, replaced: .data looks like a way to write into a tensor
+~ tensor.copy_(torch.cat(chunks).view_as(tensor)) => tensor.data = torch.cat(chunks).view_as(tensor)
+sends_first_and_wrong_buffer, send-first: two at once
+~ first = rank % 2 == 0 => first = True
+~ chunks[into] + inbox => chunks[into] + chunks[out]
+"""

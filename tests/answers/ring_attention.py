@@ -62,53 +62,26 @@ def padded(q, k, v, where):
     return out / total
 
 
-WRONG = {
-    "not_rescaled": ("solution", "14.not-rescaled", "the maximum is kept, and its use forgotten",
-                     ("(top - new).exp()", "torch.ones_like(top)")),
-    "places_stay": ("solution", "14.own-places", "k and v travel, and where does not",
-                    ("hidden = block[:, -1] > where[:, None]", "hidden = where > where[:, None]")),
-    "gathers": ("solution", "14.gathers", "all_gather is close enough "
-                "(foundation-model-stack#406)",
-                ("    for step in range(n):\n        works = []\n",
-                 "    padded = block.new_zeros(int(lengths.max()), block.shape[1])\n"
-                 "    padded[: len(block)] = block\n"
-                 "    blocks = [torch.empty_like(padded) for _ in range(n)]\n"
-                 "    dist.all_gather(blocks, padded)\n"
-                 "    for step in range(n):\n        works, owner = [], (rank - step) % n\n"
-                 "        block = blocks[owner][: int(lengths[owner])]\n"),
-                ("        if step < n - 1:\n"
-                 "            coming = block.new_empty(int(lengths[(rank - step - 1) % n]), "
-                 "block.shape[1])\n"
-                 "            works = dist.batch_isend_irecv([dist.P2POp("
-                 "dist.isend, block, (rank + 1) % n),\n" + " " * 44 +
-                 "dist.P2POp(dist.irecv, coming, (rank - 1) % n)])\n", ""),
-                ("        block = coming if step < n - 1 else block\n", "")),
-    "one_too_many": ("three_messages", "14.comes-home", "the last block is sent home",
-                     ("        if step < n - 1:\n", "        if n > 1:\n")),
-    "kept": ("solution", "14.blocks-kept", "what came is kept, one may need it",
-             ("    for step in range(n):\n", "    kept = []\n    for step in range(n):\n"
-              "        kept.append(block)\n")),
-    "not_low_enough": ("solution", "14.only-far-below-zero", "a large number, one thinks",
-                       ("masked_fill(hidden, -torch.inf)", "masked_fill(hidden, -1e4)")),
-    "places_in_half": ("solution", "14.only-long", "places are small numbers, one thinks",
-                       ("where[:, None].to(k.dtype)", "where[:, None].half().to(k.dtype)")),
-    "by_rows": ("solution", "14.scale", "d and the number of rows are both in the shape",
-                ("/ d**0.5", "/ len(q)**0.5")),
-    "in_place": ("solution", "14.written-before-wait", "one buffer is enough, one thinks",
-                 ("        hidden = block[:, -1] > where[:, None]",
-                  "        if works and len(block) == len(coming):\n"
-                  "            block.copy_(coming)\n"
-                  "        hidden = block[:, -1] > where[:, None]")),
-    "scaled_in_place": ("solution", "14.changes-argument", "q is scaled once, before the loop",
-                        ("get_world_size(), q.shape[1]\n",
-                         "get_world_size(), q.shape[1]\n    q.data.div_(d**0.5)\n"),
-                        ("block[:, :d].t() / d**0.5", "block[:, :d].t()")),
-    "one_neighbour": ("solution", "14.not-met", "on a ring one has a neighbour, and talks to it",
-                      ("dist.irecv, coming, (rank - 1) % n", "dist.irecv, coming, (rank + 1) % n")),
-    "large_scores": ("solution", "14.only-large-or-far-below-zero",
-                     "softmax is e to the power, over a sum",
-                     ("new = torch.maximum(top, scores.amax(1, keepdim=True))",
-                      "new = torch.zeros_like(top)")),
-    "equal_lengths": ("three_messages", "14.only-uneven", "all blocks are as long as one's own",
-                      ("int(lengths[(rank + step + 1) % n])", "len(q)")),
-}  # fmt: skip
+WRONG = """
+== solution
+not_rescaled, not-rescaled: the maximum is kept, and its use forgotten
+~ (top - new).exp() => torch.ones_like(top)
+places_stay, own-places: k and v travel, and where does not
+~ hidden = block[:, -1] > where[:, None] => hidden = where > where[:, None]
+kept, blocks-kept: what came is kept, one may need it
+-     for step in range(n):
++     kept = []
++     for step in range(n):
++         kept.append(block)
+not_low_enough, only-far-below-zero: a large number, one thinks
+~ masked_fill(hidden, -torch.inf) => masked_fill(hidden, -1e4)
+by_rows, scale: d and the number of rows are both in the shape
+~ / d**0.5 => / len(q)**0.5
+one_neighbour, not-met: on a ring one has a neighbour, and talks to it
+~ dist.irecv, coming, (rank - 1) % n => dist.irecv, coming, (rank + 1) % n
+== three_messages
+one_too_many, comes-home: the last block is sent home
+~         if step < n - 1: =>         if n > 1:
+equal_lengths, only-uneven: all blocks are as long as one's own
+~ int(lengths[(rank + step + 1) % n]) => len(q)
+"""

@@ -42,33 +42,25 @@ def straight_to_the_owner(chunks):
     return rank
 
 
-ADDS = "chunks[into] += inbox"
-WRONG = {
-    "wrong_buffer": ("owns_the_next", "04.wrong-buffer", "the classic tutorial's mistake "
-                     "(pytorch/pytorch#31572)", (ADDS, "chunks[into] += chunks[out]")),
-    "other_way": ("owns_the_next", "04.wrong-chunk", "the chunks go one way, and the messages the "
-                  "other", ("(rank - step) % n, (rank - step - 1)",
-                            "(rank + step) % n, (rank + step + 1)")),
-    "new_entries": ("owns_the_next", "04.replaced", "a = a + b makes a new tensor",
-                    (ADDS, "chunks[into] = chunks[into] + inbox")),
-    "sends_first": ("owns_the_next", "04.send-first", "isend().wait() is a send with more letters",
-                    ("(rank + 1) % n)\n", "(rank + 1) % n)\n        going.wait()\n")),
-    "sent_away": ("owns_the_next", "04.wrong-index", "after n - 1 steps rank r has finished the "
-                  "chunk r + 1, not r", ("return (rank + 1) % n", "return rank")),
-    "all_at_one": ("straight_to_the_owner", "04.owners", "everybody names the same chunk",
-                   ("    return rank", "    return 0")),
-    "the_chunk": ("owns_the_next", "04.wrong-type", "the chunk where its index is asked for",
-                  ("return (rank + 1) % n", "return chunks[(rank + 1) % n].clone()")),
-    "the_collective": ("straight_to_the_owner", "04.collective", "the collective that contains it",
-                       ("others =",
-                        "return [dist.all_reduce(c) for c in chunks] and rank\n    others =")),
-    "clears_what_it_sends": ("owns_the_next", "04.written-before-wait", "what was sent is no "
-                          "longer needed here, one thinks", (ADDS, ADDS + "; chunks[out].zero_()")),
-    "empty_not_sent": ("straight_to_the_owner", "04.only-few-or-empty", "an empty chunk is not "
-                       "worth a message; its owner waits for it all the same",
-                       ("for peer in others]", "for peer in others if len(chunks[peer])]")),
-    "same_chunk": ("owns_the_next", "04.same-chunk", "its own chunk in every step",
-                   ("(rank - step) % n, (rank - step - 1) % n", "rank, (rank - 1) % n")),
-    "received_and_doubled": ("owns_the_next", "04.received-over-own", "recv into the chunk",
-                             ("inbox = torch.empty_like(chunks[into])", "inbox = chunks[into]")),
-}  # fmt: skip
+WRONG = """
+== owns_the_next
+wrong_buffer, wrong-buffer: the classic tutorial's mistake (pytorch/pytorch#31572)
+~ chunks[into] += inbox => chunks[into] += chunks[out]
+other_way, wrong-chunk: the chunks go one way, and the messages the other
+~ (rank - step) % n, (rank - step - 1) => (rank + step) % n, (rank + step + 1)
+sends_first, send-first: isend().wait() is a send with more letters
+  (rank + 1) % n)
++         going.wait()
+sent_away, wrong-index: after n - 1 steps rank r has finished the chunk r + 1, not r
+~ return (rank + 1) % n => return rank
+clears_what_it_sends, written-before-wait: what was sent is no longer needed here, one thinks
+~ chunks[into] += inbox => chunks[into] += inbox; chunks[out].zero_()
+received_and_doubled, received-over-own: recv into the chunk
+~ inbox = torch.empty_like(chunks[into]) => inbox = chunks[into]
+== straight_to_the_owner
+all_at_one, owners: everybody names the same chunk
+~     return rank =>     return 0
+empty_not_sent, only-few-or-empty: an empty chunk is not worth a message; its owner waits for it all
+the same
+~ for peer in others] => for peer in others if len(chunks[peer])]
+"""

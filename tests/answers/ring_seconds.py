@@ -16,16 +16,15 @@ def two_terms(n, nbytes, alpha, beta):
     return steps * alpha + nbytes * beta * steps / n
 
 
-WRONG = {
-    "one_phase": ("in_one_line", "04.one-phase", "once round the ring", ("2 * (n - 1)", "(n - 1)")),
-    "a_step_at_least": ("in_one_line", "04.only-n-is-1", "at least one step there must be",
-                        ("(n - 1)", "max(1, n - 1)")),
-    "microseconds": ("two_terms", "04.rounded", "no clock of a network tells more",
-                     ("steps * alpha + nbytes * beta * steps / n",
-                      "round(steps * alpha + nbytes * beta * steps / n, 6)")),
-    "transfer_once": ("two_terms", "04.values-differ", "each step's latency, and the bytes as if "
-                      "the tensor went by in one go",
-                      ("nbytes * beta * steps / n", "nbytes * beta")),
-    "whole_bytes": ("in_one_line", "04.rounded-down", "bytes are whole",
-                    ("nbytes / n", "nbytes // n")),
-}  # fmt: skip
+WRONG = """
+== in_one_line
+one_phase, one-phase: once round the ring
+~ 2 * (n - 1) => (n - 1)
+a_step_at_least, only-n-is-1: at least one step there must be
+~ (n - 1) => max(1, n - 1)
+whole_bytes, rounded-down: bytes are whole
+~ nbytes / n => nbytes // n
+== two_terms
+transfer_once, values-differ: each step's latency, and the bytes as if the tensor went by in one go
+~ nbytes * beta * steps / n => nbytes * beta
+"""

@@ -37,8 +37,10 @@ def compared_with_rank_0(model):
 
 
 def smallest_is_largest(model):
-    raw = [t.detach().contiguous().reshape(-1).view(torch.uint8)
-           for t in (*model.parameters(), *model.buffers())]  # fmt: skip
+    raw = [
+        t.detach().contiguous().reshape(-1).view(torch.uint8)
+        for t in (*model.parameters(), *model.buffers())
+    ]
     low = torch.cat(raw)
     high = low.clone()
     dist.all_reduce(low, dist.ReduceOp.MIN)
@@ -46,33 +48,23 @@ def smallest_is_largest(model):
     return torch.equal(low, high)
 
 
-TELLS = "    dist.all_reduce(answer, dist.ReduceOp.MIN)\n"
-BYTES = ".contiguous().reshape(-1).view(torch.uint8)"
-WRONG = {
-    "keeps_it": ("compared_with_rank_0", "05.local", "rank 0 compares with itself and is content",
-                 (TELLS, "")),
-    "receives_into_it": ("compared_with_rank_0", "05.changes-argument", "asked once, the ranks are "
-                         "alike for ever",
-                         ("mine = tensor.detach()" + BYTES,
-                          "mine = tensor.detach()" + BYTES + ".clone()"),
-                         ("of_rank_0 = mine.clone()",
-                          "of_rank_0 = tensor.detach().reshape(-1).view(torch.uint8)")),
-    "leaves_at_once": ("compared_with_rank_0", "05.not-everybody", "whoever finds a difference "
-                       "leaves with its answer; the others go on",
-                       ("answer *= int(torch.equal(mine, of_rank_0))",
-                        "if not torch.equal(mine, of_rank_0): return False")),
-    "asks_nobody": ("by_digest", "05.nothing-sent", "the seeds are equal, so the models are, one "
-                    "hopes", ("dist.all_gather_object(every, digest.hexdigest())", "every = [1]")),
-    "of_numbers": ("gathered_bytes", "05.nan-differs", "torch.equal compares numbers, and a NaN "
-                   "equals nothing", (".reshape(-1).view(torch.uint8)", "")),
-    "nearly": ("gathered_bytes", "05.tolerance", "allclose is what one compares floats with",
-               (".reshape(-1).view(torch.uint8)", ""),
-               ("torch.equal(mine, other)", "torch.allclose(mine, other, equal_nan=True)")),
-    "a_checksum": ("compared_with_rank_0", "05.sums", "a checksum that adds",
-                   (BYTES, ".double().sum().reshape(1)")),
-    "as_saved": ("by_digest", "05.skips-unsaved", "the state_dict is the model, as far as "
-                 "it is saved",
-                 ("(*model.parameters(), *model.buffers())", "model.state_dict().values()")),
-    "parameters_alone": ("compared_with_rank_0", "05.only-another-buffer", "buffers are forgotten",
-                         ("(*model.parameters(), *model.buffers())", "model.parameters()")),
-}  # fmt: skip
+WRONG = """
+== compared_with_rank_0
+keeps_it, local: rank 0 compares with itself and is content
+~     dist.all_reduce(answer, dist.ReduceOp.MIN) =>
+leaves_at_once, not-everybody: whoever finds a difference leaves with its answer; the others go on
+~ answer *= int(torch.equal(mine, of_rank_0)) => if not torch.equal(mine, of_rank_0): return False
+parameters_alone, only-another-buffer: buffers are forgotten
+~ (*model.parameters(), *model.buffers()) => model.parameters()
+== by_digest
+asks_nobody, nothing-sent: the seeds are equal, so the models are, one hopes
+~ dist.all_gather_object(every, digest.hexdigest()) => every = [1]
+as_saved, skips-unsaved: the state_dict is the model, as far as it is saved
+~ (*model.parameters(), *model.buffers()) => model.state_dict().values()
+== gathered_bytes
+of_numbers, nan-differs: torch.equal compares numbers, and a NaN equals nothing
+~ .reshape(-1).view(torch.uint8) =>
+nearly, tolerance: allclose is what one compares floats with
+~ .reshape(-1).view(torch.uint8) =>
+~ torch.equal(mine, other) => torch.allclose(mine, other, equal_nan=True)
+"""

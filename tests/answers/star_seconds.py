@@ -21,17 +21,15 @@ def exactly(n, nbytes, alpha, beta):
     return (n > 1) * 2 * (Fraction(alpha) + transfers)
 
 
-WRONG = {
-    "one_after_the_other": ("in_one_line", "03.latency-each-message", "the formula of textbooks "
-                          "that let no two messages be on their way at once",
-                          ("2 * (alpha + (n - 1) * nbytes * beta)",
-                           "2 * (n - 1) * (alpha + nbytes * beta)")),
-    "not_zero_alone": ("in_one_line", "03.only-n-is-1", "twice the latency of a message that "
-                       "nobody sends", (" if n > 1 else 0.0", "")),
-    "rounded": ("in_one_line", "03.rounded", "a time looks better with a few digits",
-                ("2 * (alpha + (n - 1) * nbytes * beta)",
-                 "round(2 * (alpha + (n - 1) * nbytes * beta), 4)")),
-    "one_way_not_zero_alone": ("in_one_line", "03.one-way", "two at once: the sum is there when "
-                          "the root has it, one thinks; and n = 1 is not thought of",
-                          ("2 * (alpha", "(alpha"), (" if n > 1 else 0.0", "")),
-}  # fmt: skip
+WRONG = """
+== in_one_line
+one_after_the_other, latency-each-message: the formula of textbooks that let no two messages be on
+their way at once
+~ 2 * (alpha + (n - 1) * nbytes * beta) => 2 * (n - 1) * (alpha + nbytes * beta)
+not_zero_alone, only-n-is-1: twice the latency of a message that nobody sends
+~  if n > 1 else 0.0 =>
+one_way_not_zero_alone, one-way: two at once: the sum is there when the root has it, one thinks; and
+n = 1 is not thought of
+~ 2 * (alpha => (alpha
+~  if n > 1 else 0.0 =>
+"""

@@ -58,27 +58,22 @@ def by_formula(x, weight, bias, eps):
     return Norm.apply(x, weight, bias)
 
 
-WRONG = {
-    "mean_of_means": ("differentiable_sum", "10.counts-ignored", "the mean over ranks of what "
-                      "each rank has (pytorch#36688)",
-                      ("x.sum(dims), x.square().sum(dims), count",
-                       "x.sum(dims) / count, x.square().sum(dims) / count, torch.ones(1)")),
-    "plain_all_reduce": ("differentiable_sum", "10.own-path-only", "all_reduce looks like an "
-                         "operator; the graph does not know it",
-                         ("whole = AllReduce.apply(sums)", "dist.all_reduce(sums.data)\n"
-                          "    whole = sums")),
-    "no_gradient": ("differentiable_sum", "10.constant-statistics", "no_grad round everything "
-                    "that communicates", ("whole = AllReduce.apply(sums)",
-                                          "whole = AllReduce.apply(sums.detach())")),
-    "weight_reduced": ("by_formula", "10.weights-added", "of the two that were reduced one is "
-                       "returned", ("return dx, own[1], own[0]", "return dx, both[1], own[0]")),
-    "mean_in_backward": ("differentiable_sum", "10.path-divided", "gradients are averaged",
-                         ("total = grad.clone()\n            dist.all_reduce(total)",
-                          "total = grad.clone()\n            dist.all_reduce(total, "
-                          "dist.ReduceOp.AVG)")),
-    "sums_apart": ("differentiable_sum", "10.statistics-apart", "one call for each quantity",
-                   ("whole = AllReduce.apply(sums)",
-                    "whole = torch.cat([AllReduce.apply(s) for s in sums.chunk(2)])")),
-    "local_statistics": ("by_formula", "10.local", "nothing is reduced in the forward pass",
-                         ("            dist.all_reduce(stats)\n", "")),
-}  # fmt: skip
+WRONG = """
+== differentiable_sum
+mean_of_means, counts-ignored: the mean over ranks of what each rank has (pytorch#36688)
+- x.sum(dims), x.square().sum(dims), count
++ x.sum(dims) / count, x.square().sum(dims) / count, torch.ones(1)
+plain_all_reduce, own-path-only: all_reduce looks like an operator; the graph does not know it
+-     whole = AllReduce.apply(sums)
++     dist.all_reduce(sums.data)
++     whole = sums
+no_gradient, constant-statistics: no_grad round everything that communicates
+~ whole = AllReduce.apply(sums) => whole = AllReduce.apply(sums.detach())
+sums_apart, statistics-apart: one call for each quantity
+~ whole = AllReduce.apply(sums) => whole = torch.cat([AllReduce.apply(s) for s in sums.chunk(2)])
+== by_formula
+weight_reduced, weights-added: of the two that were reduced one is returned
+~ return dx, own[1], own[0] => return dx, both[1], own[0]
+local_statistics, local: nothing is reduced in the forward pass
+~             dist.all_reduce(stats) =>
+"""

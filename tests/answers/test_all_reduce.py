@@ -53,39 +53,35 @@ def with_floats(all_reduce):
         assert torch.equal(memory[1::2], before)
 
 
-EQUAL = 'assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"'
-WRONG = {
-    "on_three_ranks": ("everybody_makes_all_inputs", "11.one-world", "n is written as a number",
-                       ("(n, 3 * n + 1, 2), generator", "(3, 10, 2), generator"),
-                       ("            mine =", "            rank %= 3\n            mine =")),
-    "prints": ("by_formula", "11.swallowed", "what is wrong is printed",
-               (EQUAL, "if not torch.equal(x, want): return print(rank, 'is wrong')")),
-    "nearly": ("everybody_makes_all_inputs", "11.past-6", "a tolerance that integers do not need",
-               ("rtol=0, atol=0", "rtol=1e-6, atol=0")),
-    "returns_false": ("by_formula", "11.returns-verdict", "a test is thought to be a predicate",
-                      (EQUAL, "if not torch.equal(x, want): return False"),
-                      ("    large =", "    return True\n    large =")),
-    "looks_at_what_is_returned": ("by_formula", "11.uses-returned", "functions return results",
-                                  ("        all_reduce(x)", "        x = all_reduce(x)")),
-    "first_element": ("by_formula", "11.past-2", "one number is looked at",
-                      ("torch.equal(x, want)", "x[1] == want[1]"),
-                      ("    large =", "    return\n    large =")),
-    "before_the_call": ("by_formula", "11.asserts-before", "the assertion stands a line too high",
-                        ("        all_reduce(x)\n", ""),
-                        (EQUAL, EQUAL + "\n        all_reduce(x)")),
-    "raises_value_error": ("by_formula", "11.another-error", "any exception is thought to do",
-                           (EQUAL, "if not torch.equal(x, want): raise ValueError(x)")),
-    "to_the_last_bit": ("with_floats", "11.last-bits", "floats are compared to the last bit",
-                        ("torch.testing.assert_close(x, want[::2])",
-                         "assert torch.equal(x, want[::2])")),
-    "contiguous": ("everybody_makes_all_inputs", "11.past-9", "no view is tried",
-                   ("view = mine.t()[0]", "view = mine[:, 0].clone()"),
-                   ("torch.testing.assert_close(mine, expected, rtol=0, atol=0)",
-                    "assert torch.equal(view, expected[:, 0])")),
-    "tuple": ("by_formula", "11.never-fails", "the parentheses make a tuple, which is true",
-              ("assert torch.equal(x, want), f\"rank {rank} has {x.tolist()}\"",
-               "assert (torch.equal(x, want), f\"rank {rank} has {x.tolist()}\")"),
-              ("    large =", "    return\n    large =")),
-    "a_length_for_each_rank": ("by_formula", "11.unlike-inputs", "every rank has its own input",
-                               ("torch.arange(2 * n + 1) * (rank + 1)", "torch.ones(rank + 3)")),
-}  # fmt: skip
+WRONG = """
+== everybody_makes_all_inputs
+on_three_ranks, one-world: n is written as a number
+~ (n, 3 * n + 1, 2), generator => (3, 10, 2), generator
+              whole = torch.randint(-(2**40), 2**40, (3, 10, 2), generator=source).to(dtype)
++             rank %= 3
+== by_formula
+prints, swallowed: what is wrong is printed
+-         assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"
++         if not torch.equal(x, want): return print(rank, 'is wrong')
+returns_false, returns-verdict: a test is thought to be a predicate
+-         assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"
++         if not torch.equal(x, want): return False
+          if not torch.equal(x, want): return False
++     return True
+looks_at_what_is_returned, uses-returned: functions return results
+~         all_reduce(x) =>         x = all_reduce(x)
+before_the_call, asserts-before: the assertion stands a line too high
+~         all_reduce(x) =>
+          assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"
++         all_reduce(x)
+tuple, never-fails: the parentheses make a tuple, which is true
+-         assert torch.equal(x, want), f"rank {rank} has {x.tolist()}"
++         assert (torch.equal(x, want), f"rank {rank} has {x.tolist()}")
+          assert (torch.equal(x, want), f"rank {rank} has {x.tolist()}")
++     return
+a_length_for_each_rank, unlike-inputs: every rank has its own input
+~ torch.arange(2 * n + 1) * (rank + 1) => torch.ones(rank + 3)
+== with_floats
+to_the_last_bit, last-bits: floats are compared to the last bit
+~ torch.testing.assert_close(x, want[::2]) => assert torch.equal(x, want[::2])
+"""

@@ -70,98 +70,27 @@ def rank_0_evaluates(model, dataset, epochs, batch_size, seed):
     return history
 
 
-def reduced_each_step(model, dataset, epochs, batch_size, seed):
-    ddp = DistributedDataParallel(model)
-    sampler = DistributedSampler(dataset, seed=seed)
-    out = {"loss": [], "accuracy": []}
-    for epoch in range(epochs):
-        sampler.set_epoch(epoch)
-        ddp.train()
-        total = torch.zeros(2)
-        with Join([ddp]):  # the shares are equally long, so nobody joins early
-            for inputs, labels in DataLoader(dataset, batch_size, sampler=sampler):
-                loss = nn.functional.cross_entropy(ddp(inputs), labels, reduction="sum")
-                (loss / len(labels)).backward()
-                with torch.no_grad():
-                    for p in model.parameters():
-                        p -= 0.5 * (0 if p.grad is None else p.grad)
-                        p.grad = None
-                total += torch.stack([loss.detach(), loss.new_tensor(len(labels))])
-        dist.all_reduce(total)
-        out["loss"].append(total[0] / total[1])
-        ddp.eval()
-        right = 0
-        with torch.no_grad():
-            for inputs, labels in DataLoader(dataset, 1):
-                right += int(ddp(inputs).argmax() == labels)
-        out["accuracy"].append(right / len(dataset))
-    return out
-
-
-LOADER = "DataLoader(dataset, batch_size, sampler=sampler)"
-WRAPPER = "DistributedDataParallel(model)\n    optimizer"
-BACKWARD = "            loss.backward()\n"
-LOCAL = ("(sums[2] / sums[3]).item()", "right / len(labels)")
-WRONG = {
-    "plain_loader": (
-        "counts_added_up",
-        "06.whole-set",
-        "the loader of one process",
-        (LOADER, "DataLoader(dataset, batch_size, shuffle=True)"),
-    ),
-    "rank_0_reduces": (
-        "counts_added_up",
-        "06.mismatch",
-        "only rank 0 is to report",
-        ("        dist.all_reduce(sums)\n", "        if rank == 0: dist.all_reduce(sums)\n"),
-    ),
-    "share_by_hand": (
-        "counts_added_up",
-        "06.uneven-shares",
-        "a slice for each rank, as for evaluation, and some slices are longer",
-        (LOADER, "DataLoader(torch.utils.data.Subset(dataset, range(rank, len(dataset), n)), 1)"),
-    ),
-    "rank_0_evaluates_the_wrapper": (
-        "rank_0_evaluates",
-        "06.only-buffers",
-        "what has been trained is evaluated; with buffers its forward pass communicates",
-        ("(model(features)", "(ddp(features)"),
-    ),
-    "never_evaluates": (
-        "counts_added_up",
-        "06.only-dropout",
-        "eval() is forgotten",
-        ("        ddp.eval()\n", ""),
-    ),
-    "by_hand": (
-        "counts_added_up",
-        "06.by-hand",
-        "the averaging of lesson 05, beside DDP",
-        (
-            BACKWARD,
-            BACKWARD + "            for p in model.parameters():\n                "
-            "if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n\n",
-        ),
-    ),
-    "a_copy": (
-        "counts_added_up",
-        "06.copy",
-        "the caller's model is to stay as it is, as functions mostly leave their arguments",
-        (WRAPPER, "DistributedDataParallel(__import__('copy').deepcopy(model))\n    optimizer"),
-        ("(model(inputs)", "(ddp.module(inputs)"),
-    ),
-    "same_order_and_local": (
-        "counts_added_up",
-        "06.no-set-epoch",
-        "two at once",
-        ("        sampler.set_epoch(epoch)\n", ""),
-        LOCAL,
-    ),
-    "mean_of_batches_and_local": (
-        "counts_added_up",
-        "06.local-accuracy",
-        "two at once",
-        ("[loss.item() * len(labels), len(labels)]", "[loss.item(), 1]"),
-        LOCAL,
-    ),
-}
+WRONG = """
+== counts_added_up
+plain_loader, whole-set: the loader of one process
+~ DataLoader(dataset, batch_size, sampler=sampler) => DataLoader(dataset, batch_size, shuffle=True)
+rank_0_reduces, mismatch: only rank 0 is to report
+~         dist.all_reduce(sums) =>         if rank == 0: dist.all_reduce(sums)
+share_by_hand, uneven-shares: a slice for each rank, as for evaluation, and some slices are longer
+- DataLoader(dataset, batch_size, sampler=sampler)
++ DataLoader(torch.utils.data.Subset(dataset, range(rank, len(dataset), n)), 1)
+never_evaluates, only-dropout: eval() is forgotten
+~         ddp.eval() =>
+by_hand, by-hand: the averaging of lesson 05, beside DDP
+              loss.backward()
++             for p in model.parameters():
++                 if p.grad is not None: dist.all_reduce(p.grad); p.grad /= n
+same_order, no-set-epoch: the shuffle needs the epoch, and nothing says so
+~         sampler.set_epoch(epoch) =>
+own_accuracy, local-accuracy: each rank counts its own part
+~ (sums[2] / sums[3]).item() => right / len(labels)
+== rank_0_evaluates
+rank_0_evaluates_the_wrapper, only-buffers: what has been trained is evaluated; with buffers its
+forward pass communicates
+~ (model(features) => (ddp(features)
+"""

@@ -62,94 +62,26 @@ def keeps_the_epochs_start(job, folder, until):
     return losses
 
 
-BEFORE = "        if own and not used:\n            restore(own)\n"
-WRONG = {
-    "restores_after_iter": (
-        "solution",
-        "12.restored-too-late",
-        "iter(loader) draws a seed; after it, all is as it was, one thinks",
-        (BEFORE, ""),
-        ("if own and used:", "if own:"),
-    ),
-    "rank_0s": (
-        "solution",
-        "12.rank-0s-generators",
-        "rank 0 writes what it has",
-        ('state["generators"][rank]', 'state["generators"][0]'),
-    ),
-    "epoch_anew": (
-        "solution",
-        "12.epoch-anew",
-        "it goes on with the epoch: entrenar#294, KempnerForge#51",
-        ("        for _ in range(used):\n            next(batches)\n", ""),
-    ),
-    "scheduler_forgotten": (
-        "solution",
-        "12.no-schedule",
-        "the optimizer has the learning rate, one thinks",
-        ('"optimizer": job.optimizer, "scheduler": job.scheduler}', '"optimizer": job.optimizer}'),
-    ),
-    "scheduler_first": (
-        "solution",
-        "12.schedule-first",
-        "a new step begins with its learning rate, one thinks",
-        (
-            "            job.optimizer.step()\n            job.scheduler.step()\n",
-            "            job.scheduler.step()\n            job.optimizer.step()\n",
-        ),
-    ),
-    "optimizer_forgotten": (
-        "solution",
-        "12.no-momentum",
-        "the weights are what counts",
-        ('"optimizer": job.optimizer, ', ""),
-    ),
-    "steps_more": (
-        "solution",
-        "12.until-more",
-        "train for so many steps",
-        ("    job.model.train()\n", "    until += step\n    job.model.train()\n"),
-    ),
-    "all_write": (
-        "solution",
-        "12.many-writers",
-        "no rank is asked who it is",
-        ("            if rank == 0:", "            if True:"),
-    ),
-    "never_loads": (
-        "solution",
-        "12.begins-anew",
-        "another name than the one that was written",
-        ("    if os.path.exists(path):", "    if os.path.exists(path + '.pt'):"),
-    ),
-    "onto_the_path": (
-        "solution",
-        "12.in-place",
-        "a save is one call",
-        (
-            'path + ".unfinished")\n                os.replace(path + ".unfinished", path)',
-            "path)",
-        ),
-    ),
-    "numpys_array": (
-        "solution",
-        "12.numpys-array",
-        "get_state() is saved as it comes",
-        ("keys.tolist()", "keys"),
-    ),
-    "number_of_the_step_made": (
-        "solution",
-        "12.step-behind",
-        "the step that the state belongs to is saved with it",
-        ('{"step": step, ', '{"step": step - 1, '),
-    ),
-    "epoch_at_its_end": (
-        "solution",
-        "12.epoch-behind",
-        "the place is (epoch, batch), and an epoch's last batch belongs to it",
-        (
-            "step // len(loader))",
-            "step // len(loader) - bool(own and step and not used))",
-        ),
-    ),
-}
+WRONG = """
+== solution
+rank_0s, rank-0s-generators: rank 0 writes what it has
+~ state["generators"][rank] => state["generators"][0]
+epoch_anew, epoch-anew: it goes on with the epoch: entrenar#294, KempnerForge#51
+-         for _ in range(used):
+-             next(batches)
+scheduler_forgotten, no-schedule: the optimizer has the learning rate, one thinks
+~ "optimizer": job.optimizer, "scheduler": job.scheduler} => "optimizer": job.optimizer}
+optimizer_forgotten, no-momentum: the weights are what counts
+~ "optimizer": job.optimizer,  =>
+steps_more, until-more: train for so many steps
+      loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
++     until += step
+all_write, many-writers: no rank is asked who it is
+~             if rank == 0: =>             if True:
+onto_the_path, in-place: a save is one call
+- path + ".unfinished")
+-                 os.replace(path + ".unfinished", path)
++ path)
+numpys_array, numpys-array: get_state() is saved as it comes
+~ keys.tolist() => keys
+"""

@@ -51,8 +51,11 @@ def gathered_batch(model, optimizer, inputs, targets):
 def in_hooks(model, optimizer, inputs, targets):
     facts = torch.tensor([0.0, len(targets)], dtype=torch.float64)
     model.zero_grad()
-    hooks = [p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
-             for p in model.parameters() if p.requires_grad]  # fmt: skip
+    hooks = [
+        p.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad))
+        for p in model.parameters()
+        if p.requires_grad
+    ]
     loss = cross_entropy(model(inputs), targets, reduction="sum")
     loss.backward()
     facts[0] = loss.item()
@@ -66,26 +69,22 @@ def in_hooks(model, optimizer, inputs, targets):
     return (facts[0] / facts[1]).item()
 
 
-CLEARS = "    optimizer.zero_grad()\n"
-LOSS = "    dist.all_reduce(loss)\n"
-WRONG = {
-    "mean_of_means": ("sum_over_total", "05.mean-of-means", "as DistributedDataParallel does: a "
-                      "batch of 1 counts as much as one of 32",
-                      (', reduction="sum") / total',
-                       ', reduction="sum") / max(1, len(targets)) / dist.get_world_size()')),
-    "empty_nan": ("sum_over_total", "05.only-an-empty-batch", "the mean of an empty batch is NaN, "
-                  "and zero times NaN is NaN", (', reduction="sum") /', ") * len(targets) /")),
-    "rank_0_asks": ("sum_over_total", "05.not-everybody", "only rank 0 logs the loss",
-                    (LOSS, "    if dist.get_rank() == 0: dist.all_reduce(loss)\n")),
-    "another_order": ("sum_over_total", "05.mismatch", "odd ranks go through the parameters "
-                      "backwards",
-                      ("in model.parameters()",
-                       "in list(model.parameters())[:: 1 - dist.get_rank() % 2 * 2]")),
-    "steps_first": ("sum_over_total", "05.steps-first", "two lines in the wrong order",
-                    ("    optimizer.step()\n", ""),
-                    ("    loss.backward()\n", "    loss.backward()\n    optimizer.step()\n")),
-    "ranks_for_samples": ("in_hooks", "05.rank-count", "average_gradients as it is",
-                          ("p.grad /= facts[1].item()", "p.grad /= dist.get_world_size()")),
-    "stale_and_own_loss": ("sum_over_total", "05.local-loss", "two at once", (CLEARS, ""),
-                          (LOSS, "    loss = loss * total / max(1, len(targets))\n")),
-}  # fmt: skip
+WRONG = """
+== sum_over_total
+mean_of_means, mean-of-means: as DistributedDataParallel does: a batch of 1 counts as much as one of
+32
+~ , reduction="sum") / total => , reduction="sum") / max(1, len(targets)) / dist.get_world_size()
+empty_nan, only-an-empty-batch: the mean of an empty batch is NaN, and zero times NaN is NaN
+~ , reduction="sum") / => ) * len(targets) /
+rank_0_asks, not-everybody: only rank 0 logs the loss
+~     dist.all_reduce(loss) =>     if dist.get_rank() == 0: dist.all_reduce(loss)
+another_order, mismatch: odd ranks go through the parameters backwards
+~ in model.parameters() => in list(model.parameters())[:: 1 - dist.get_rank() % 2 * 2]
+steps_first, steps-first: two lines in the wrong order
+~     optimizer.step() =>
+      loss.backward()
++     optimizer.step()
+== in_hooks
+ranks_for_samples, rank-count: average_gradients as it is
+~ p.grad /= facts[1].item() => p.grad /= dist.get_world_size()
+"""

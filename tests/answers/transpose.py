@@ -29,28 +29,27 @@ def turned_last(my_rows):
     return inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous()
 
 
-WRONG = {
-    "not_turned": ("in_lists", "08.blocks-not-turned", "all_to_all is taken for the transpose",
-                   ("block.t().contiguous()", "block.contiguous()")),
-    "below_one_another": ("in_lists", "08.stacked", "cat's own dimension is 0",
-                          ("torch.cat(inbox, dim=1)", "torch.cat(inbox)")),
-    "gathers": ("in_lists", "08.calls", "all of A, transposed, and then a slice",
-                ("    outbox = ", "    every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) "
-                 "for _ in range(n)]\n    dist.all_gather(every, my_rows.contiguous())\n    return "
-                 "torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()\n    outbox = ")),
-    "all_of_it": ("in_lists", "08.more-than-its-rows", "everybody is sent everything, and takes "
-                  "its slice", ("    outbox = ", "    every = [torch.empty(my_rows.shape, "
-                  "dtype=my_rows.dtype) for _ in range(n)]\n    dist.all_to_all(every, "
-                  "[my_rows.contiguous()] * n)\n    return torch.cat(every).t().chunk(n)"
-                  "[dist.get_rank()].contiguous()\n    outbox = ")),
-    "own_only": ("turned_first", "08.nothing-sent", "t() is all that is done",
-                 ("    theirs = ", "    return mine\n    theirs = ")),
-    "cuts_rows": ("in_lists", "08.by-rows", "the rows are cut into blocks, and not the columns",
-                  ("my_rows.chunk(n, dim=1)", "my_rows.chunk(n)")),
-    "a_view": ("turned_last", "08.not-contiguous", "a transpose is a view",
-               ("inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous()",
-                "inbox.reshape(n * k, m // n).t()")),
-    "sends_a_view": ("turned_first", "08.strided", "t() is a view, and not contiguous",
-                     ("mine = my_rows.t().contiguous()", "mine = my_rows.t()"),
-                     ("torch.empty_like(mine)", "torch.empty(m, k, dtype=my_rows.dtype)")),
-}  # fmt: skip
+WRONG = """
+== in_lists
+not_turned, blocks-not-turned: all_to_all is taken for the transpose
+~ block.t().contiguous() => block.contiguous()
+below_one_another, stacked: cat's own dimension is 0
+~ torch.cat(inbox, dim=1) => torch.cat(inbox)
+gathers, calls: all of A, transposed, and then a slice
+      n = dist.get_world_size()
++     every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) for _ in range(n)]
++     dist.all_gather(every, my_rows.contiguous())
++     return torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()
+cuts_rows, by-rows: the rows are cut into blocks, and not the columns
+~ my_rows.chunk(n, dim=1) => my_rows.chunk(n)
+== turned_first
+own_only, nothing-sent: t() is all that is done
+      mine = my_rows.t().contiguous()  # m × k: block j is what goes to rank j
++     return mine
+sends_a_view, strided: t() is a view, and not contiguous
+~ mine = my_rows.t().contiguous() => mine = my_rows.t()
+~ torch.empty_like(mine) => torch.empty(m, k, dtype=my_rows.dtype)
+== turned_last
+a_view, not-contiguous: a transpose is a view
+~ inbox.permute(2, 0, 1).reshape(m // n, n * k).contiguous() => inbox.reshape(n * k, m // n).t()
+"""

@@ -50,60 +50,36 @@ def by_bits(tensor, src):
     tensor.copy_(box)
 
 
-STAR = """if rank == src:
-        for other in range(n):
-            if other != src:
-                dist.send(box, other)
-    else:
-        dist.recv(box, src)
-    while False:"""
-HEAP = """parent, children = (place - 1) // 2, (2 * place + 1, 2 * place + 2)
-    if place:
-        dist.recv(box, (parent + src) % n)
-    for work in [dist.isend(box, (child + src) % n) for child in children if child < n]:
-        work.wait()
-    while False:"""
-BOTH_WAYS = """box = tensor.clone(memory_format=torch.contiguous_format)
-    inbox = box.clone()
-    while knows < n:
-        other = place ^ knows
-        if other < n:
-            work = dist.isend(box, (other + src) % n)
-            dist.recv(inbox, (other + src) % n)
-            work.wait()
-            if knows <= place < 2 * knows:
-                box.copy_(inbox)
-        knows *= 2
-    while False:"""
-WRONG = {
-    "powers_of_two": ("doubling", "09.only-no-power-of-two", "the tree is right for 2, 4 and 8 "
-                      "ranks; a broadcast of Open MPI was wrong for all others: "
-                      "open-mpi/ompi#7523", (" and place + knows < n", "")),
-    "root_0": ("doubling", "09.only-src", "tried with src 0 only", ("(rank - src) % n", "rank")),
-    "other_root": ("doubling", "09.other-root", "plus for minus, in both directions",
-                   ("(rank - src) % n", "(rank + src) % n")),
-    "star": ("doubling", "09.star", "it is right, and short", ("while knows < n:", STAR)),
-    "heap": ("doubling", "09.too-many-rounds", "a tree as in textbooks: each has two children",
-             ("while knows < n:", HEAP)),
-    "unequal_halves": ("halving", "09.over-budget", "the root keeps the larger part, and sends too "
-                       "often", ("middle = (first + last + 1) // 2",
-                       "middle = (first + last + 1) // 2\n        if n > 5:\n"
-                       "            middle = last - max(1, (last - first) // 3)")),
-    "both_ways": ("doubling", "09.told-again", "partners exchange, as in recursive doubling",
-                  ("while knows < n:", BOTH_WAYS)),
-    "five_rounds": ("doubling", "09.only-more-than-32-ranks", "rounds written down, as in ROUNDS",
-                    ("while knows < n:", "for knows in (1, 2, 4, 8, 16):"),
-                    ("        knows *= 2\n", "")),
-    "widest_first": ("doubling", "09.too-early", "as in halving: ranks send that have nothing yet",
-                     ("knows = (rank - src) % n, 1",
-                      "knows = (rank - src) % n, 1 << (n - 1).bit_length() - 1"),
-                     ("while knows < n:", "while knows >= 1:"),
-                     ("knows *= 2", "knows //= 2")),
-    "not_written_back": ("doubling", "09.left-unwritten", "contiguous() may be a copy",
-                         ("        tensor.copy_(box)", "        pass")),
-    "never_waits": ("by_bits", "09.never-waited", "isend is taken for send",
-                    ("        work.wait()", "        pass")),
-    "root_0_and_adds": ("halving", "09.adds", "two at once: added, and the root is not src",
-                        ("tensor.copy_(box)", "tensor.add_(box if me else 0)"),
-                        ("me = (rank - src) % n", "me = rank % n; src = 0")),
-}  # fmt: skip
+WRONG = """
+== doubling
+powers_of_two, only-no-power-of-two: the tree is right for 2, 4 and 8 ranks; a broadcast of Open MPI
+was wrong for all others: open-mpi/ompi#7523
+~  and place + knows < n =>
+root_0, only-src: tried with src 0 only
+~ (rank - src) % n => rank
+other_root, other-root: plus for minus, in both directions
+~ (rank - src) % n => (rank + src) % n
+star, star: it is right, and short
+-     while knows < n:
++     if rank == src:
++         for other in range(n):
++             if other != src:
++                 dist.send(box, other)
++     else:
++         dist.recv(box, src)
++     while False:
+five_rounds, only-more-than-32-ranks: rounds written down, as in ROUNDS
+~ while knows < n: => for knows in (1, 2, 4, 8, 16):
+~         knows *= 2 =>
+== halving
+unequal_halves, over-budget: the root keeps the larger part, and sends too often
+          middle = (first + last + 1) // 2
++         if n > 5:
++             middle = last - max(1, (last - first) // 3)
+root_0_and_adds, adds: two at once: added, and the root is not src
+~ tensor.copy_(box) => tensor.add_(box if me else 0)
+~ me = (rank - src) % n => me = rank % n; src = 0
+== by_bits
+never_waits, never-waited: isend is taken for send
+~         work.wait() =>         pass
+"""

@@ -6,10 +6,6 @@ import pytest
 import zoo
 from test_zoo import verdict_of
 
-from course_check.cases import Case
-from course_check.exercise import Play, Prepared
-from course_check.judge import say_which_differ
-
 pytestmark = pytest.mark.slow
 
 
@@ -51,21 +47,8 @@ def pass_right(mine):
     assert "Here only rank 1 is wrong, and element 0 differs, and no other." in text
 
 
-def test_where_all_values_are_right_no_rank_is_named() -> None:
-    assert say_which_differ(Play(Case(3, 2), Prepared([]))) == ""
-
-
-def test_of_a_part_that_is_left_out_nobody_says_that_all_is_elsewhere() -> None:
-    assert "nobody looks at" not in shown("ring_all_reduce", "rest_left_out")
-
-
 def test_of_two_causes_that_fit_the_one_that_explains_more_is_told_alone() -> None:
     """An assertion of a tuple lets all nine wrong ones pass, and the first of them among these."""
     text = shown("test_all_reduce", "tuple")
     assert "No wrong one is caught" in text
     assert "two causes" not in text
-
-
-def test_a_buffer_that_is_not_saved_is_spoken_of_where_one_differs() -> None:
-    text = " ".join(shown("first_difference", "as_saved").split())
-    assert "lacks the buffers that are not saved" in text

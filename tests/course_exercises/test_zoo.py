@@ -51,8 +51,8 @@ def stored() -> str:
     cells = [
         cell for path in SOLVED.glob("*.ipynb") for cell in json.loads(path.read_text())["cells"]
     ]
-    return "\n".join("".join(out.get("data", {}).get("text/plain", ""))
-                     for cell in cells for out in cell.get("outputs", ()))  # fmt: skip
+    outputs = [out.get("data", {}) for cell in cells for out in cell.get("outputs", ())]
+    return "\n".join("".join(data.get("text/plain", "")) for data in outputs)
 
 
 def undrawn(text: str) -> str:
@@ -111,8 +111,7 @@ def test_mistakes_differ_from_right_and_from_one_another(exercise: str) -> None:
     plays = [make_play(ex, case) for case in sorted(cases, key=lambda case: -case.world)]
 
     def differ(one: Right, other: Right) -> bool:
-        outcomes = ((p.prepared.outcome(one).facets, p.prepared.outcome(other).facets)
-                    for p in plays)  # fmt: skip
+        outcomes = ([p.prepared.outcome(way).facets for way in (one, other)] for p in plays)
         return any(not same(*pair, ex.tolerance) for pair in outcomes)
 
     known = [(mistake.id, way) for mistake in ex.mistakes for way in mistake.wrong]
