@@ -166,7 +166,7 @@ exercise(
         "counts": "A rank sends more elements than another one expects, or fewer. Who knows how "
         "many there are, and whom does it tell? Or are two lists of sizes swapped?",
         "backward-sizes": "Sizes do not fit the rows. When rows go back, on the way home and in "
-        "backward, the two lists of sizes are swapped.",
+        "backward, the two lists of sizes have to be swapped.",
         "experts-divided": "In backward an expert's gradient is n times too small. All tokens that "
         "it has seen are in its gradient already. What is averaged?",
         "call-unseen": "In backward a gradient ends at a message: autograd does not see torch's "
@@ -330,7 +330,12 @@ def here(tokens: Tensor, rank: int) -> Tensor:
     return tokens[rank]
 
 
+def here_for_all(tokens: Tensor, rank: int) -> Tensor:
+    return tokens[rank] * len(tokens)
+
+
 OWN: dict[str, Any] = {"weigh_f": own, "weigh_p": own, "divides_back": here}
+MEAN = {"of_losses": lambda losses, rank: losses.mean()}
 
 
 def balance(
@@ -399,12 +404,12 @@ exercise(
         "calls": "One all_reduce carries E counts, E sums and the tokens; backward makes no call.",
     },
     mistakes={
-        "own-loss": [OWN, OWN | {"of_losses": lambda losses, rank: losses.mean()}],
+        "own-loss": [OWN, OWN | MEAN, OWN | MEAN | {"divides_back": here_for_all}],
         "ranks-alike": [
             *each(
                 weigh_f=(alike, by_tokens),
                 weigh_p=[alike],
-                divides_back=[lambda tokens, rank: tokens[rank] * len(tokens)],
+                divides_back=[here_for_all],
             ),
             {"weigh_f": alike},
         ],

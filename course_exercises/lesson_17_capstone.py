@@ -122,6 +122,11 @@ planned(
 
 # ---- 17.2 memory_bytes ---------------------------------------------------------------------------
 
+WORDS_OF_BYTES = {
+    TENSOR: "tp is more than 1. What does it divide, and what does each of its ranks hold whole?",
+    REPLICAS: "dp is more than 1. What does this stage of ZeRO divide, and what does it repeat?",
+    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches are alive?",
+}
 BYTES = {
     "units": "Bytes are asked for, not GB or GiB.",
     "float32": "Weights, gradients and activations have 2 bytes a number; the states alone have 4.",
@@ -145,6 +150,7 @@ planned(
     core=lambda rng: [*map(case, table()["memory"][:-2])],
     sturdy=lambda rng: [*map(case, table()["memory"][-2:])],
     tolerance=0.05,
+    words=WORDS | WORDS_OF_BYTES,
     hints=BYTES,
     mistakes=mistakes("memory", [*BYTES]),
 )
@@ -182,8 +188,11 @@ def chosen(play: Play) -> Plan:
 def nearly_the_fastest(play: Play) -> Iterator[Finding]:
     """It uses every GPU, fits, and takes at most a fiftieth longer than the fastest that fits."""
     for got in play.returned:
-        if not isinstance(got, dict) or got.keys() != {*NAMES}:
+        if not isinstance(got, dict):
             yield Finding("type", "returns", 0, got, best(play.inputs[0])[0])
+            return
+        if missing := [name for name in NAMES if name not in got]:
+            yield Finding("entries", f"it returns {got}, without {', '.join(missing)}")
             return
         known, plan, text = known_plans(play.case), chosen(play), f"it returns {got}"
         cluster, fastest = play.case.options["cluster"], best_of(play.case)
@@ -212,6 +221,7 @@ planned(
     free=["returned"],
     rules=[without_a_word, nearly_the_fastest],
     hints={
+        "entries": "A plan has five entries: dp, tp, pp, m and checkpoint.",
         "gpus": "dp · tp · pp is the number of GPUs. None is left over.",
         "parts": "pp divides the layers, and dp · m the batch; m is a power of two here.",
         "memory": "It does not fit into a GPU's memory. Which plans do fit?",
@@ -224,7 +234,7 @@ planned(
         "and what hides that?",
         "pp": "pp is larger than in the fastest plan. How long do its stages stand idle?",
         "m": "m is larger than in the fastest plan. What comes once for each micro-batch?",
-        "slow": "A faster plan fits. Are all plans compared, by the seconds that they take?",
+        "slow": "A faster plan fits. Is it left out, or counted as too large or too slow?",
     },
     diagnoses={name: more(name) for name in ("checkpoint", "dp", "tp", "pp", "m")}
     | {

@@ -466,12 +466,13 @@ print("your guess:", guess, *(f"\n{name:<16} {rate:6,.0f} tokens/s {gib:6.1f} Gi
 
 # %% id="17-ff70f1"
 assert [name for name, (_, gib) in found.items() if gib > 95] == ["no checkpointing"]
-assert min(rate for rate, _ in found.values()) > 0.94 * found["as published"][0]
+assert round(min(rate for rate, _ in found.values()) / found["as published"][0], 2) == 0.96
+assert min(found, key=found.get) == "batch of 1"
 draw.bars({name: gib for name, (_, gib) in found.items()}, "GiB", exact=True, caption="The most "
           "bytes that are alive on a GPU that has 95 GiB: memory breaks first.")
 
 # %% [markdown] id="17-e082e0"
-# Memory breaks first: without checkpointing the job is the fastest of all, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and only a little: it halves the computing, but not the messages.
+# Memory breaks first: without checkpointing the job is the fastest of all, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and still keeps 96% of it: it halves the computing, but not the messages.
 #
 # ## A real one: data 2 × tensor 2
 #

@@ -69,4 +69,11 @@ WRONG = {
                    "    dist.all_reduce(sums[experts:])\n")),
     "empty": ("solution", "16.only-a-rank-without-tokens", "p.mean(0) of nothing is NaN",
               ("p.detach().sum(0)", "p.detach().mean(0) * len(p)")),
+    "mean_of_losses_and_gradients": ("solution", "16.own-loss", "losses are averaged, and so are "
+                                     "their gradients", ("    dist.all_reduce(sums)\n", ""),
+                                     ("    return own + (whole - own).detach()",
+                                      "    own = own / dist.get_world_size()\n"
+                                      "    mean = own.detach().clone()\n"
+                                      "    dist.all_reduce(mean)\n"
+                                      "    return own + (mean - own).detach()")),
 }  # fmt: skip
