@@ -164,9 +164,9 @@ exercise(
     budget=[rows_travel_once],
     hints={
         "counts": "A rank sends more elements than another one expects, or fewer. Who knows how "
-        "many there are, and whom does it tell? Or have two lists of sizes changed places?",
-        "backward-sizes": "Sizes do not fit the rows. Where rows go back, on the way home and in "
-        "backward, the two lists of sizes change places.",
+        "many there are, and whom does it tell? Or are two lists of sizes swapped?",
+        "backward-sizes": "Sizes do not fit the rows. When rows go back, on the way home and in "
+        "backward, the two lists of sizes have to be swapped.",
         "experts-divided": "In backward an expert's gradient is n times too small. All tokens that "
         "it has seen are in its gradient already. What is averaged?",
         "call-unseen": "In backward a gradient ends at a message: autograd does not see torch's "
@@ -180,8 +180,8 @@ exercise(
         "which rank is each expert?",
         "by-arrival": "Rows come back in the order in which they were sent, by expert. Which token "
         "does each belong to, and which weight?",
-        "other-activation": "Between an expert's two layers stands silu.",
-        "to-everyone": "Rows go to ranks that have no use for them. Which call tells everybody?",
+        "other-activation": "The activation between an expert's two layers is silu.",
+        "to-everyone": "Rows go to ranks that have no use for them. Which call sends to everybody?",
         "rows": "More is sent than a row for each expert that was chosen, there and back, and E "
         "numbers of 8 bytes. What else travels, or travels twice?",
     },
@@ -297,11 +297,11 @@ exercise(
     ],
     hints={
         "places": "Each expert is named once, by its number from 0 on, in one list for each rank.",
-        "room": "Each rank has room for E/n experts. Which of those with room is the emptiest?",
+        "room": "Each rank has room for E/n experts. Which rank with room has the smallest load?",
         "smallest-first": "The smallest loads go first, and the largest find no good place.",
-        "unsorted": "Each expert goes to the emptiest rank, by number. And if a large one is last?",
+        "unsorted": "Experts are placed by their numbers. What if a large one comes last?",
         "unequal": "Two calls with the same loads differ. All ranks have to make the same list.",
-        "heavy": "A rank has too much. What goes first, and which rank with room is emptiest then?",
+        "heavy": "A rank has too much. Which expert goes first, and which rank gets the next one?",
     },
     diagnoses={
         "smallest-first": placed(lambda loads: by_size([-load for load in loads])),
@@ -330,7 +330,12 @@ def here(tokens: Tensor, rank: int) -> Tensor:
     return tokens[rank]
 
 
+def here_for_all(tokens: Tensor, rank: int) -> Tensor:
+    return tokens[rank] * len(tokens)
+
+
 OWN: dict[str, Any] = {"weigh_f": own, "weigh_p": own, "divides_back": here}
+MEAN = {"of_losses": lambda losses, rank: losses.mean()}
 
 
 def balance(
@@ -392,19 +397,19 @@ exercise(
         "ranks-alike": "Means of ranks are averaged, as if ranks had equally many tokens.",
         "own-part": "One of f and P is that of this rank's own tokens.",
         "not-by-k": "f is a share of all choices: of k for each token.",
-        "largest": "f counts the largest p of each token. Who has chosen otherwise?",
+        "largest": "f counts the largest p of each token. Those in chosen can be others.",
         "first-choice": "f counts the first choice of each token alone.",
         "scale": "The sum of f·P over the experts is multiplied by their number, once.",
         "own-tokens-back": "In backward f or the number of tokens is this rank's, not that of all.",
-        "calls": "One all_reduce carries E counts, E sums and the tokens; none is due backward.",
+        "calls": "One all_reduce carries E counts, E sums and the tokens; backward makes no call.",
     },
     mistakes={
-        "own-loss": [OWN, OWN | {"of_losses": lambda losses, rank: losses.mean()}],
+        "own-loss": [OWN, OWN | MEAN, OWN | MEAN | {"divides_back": here_for_all}],
         "ranks-alike": [
             *each(
                 weigh_f=(alike, by_tokens),
                 weigh_p=[alike],
-                divides_back=[lambda tokens, rank: tokens[rank] * len(tokens)],
+                divides_back=[here_for_all],
             ),
             {"weigh_f": alike},
         ],

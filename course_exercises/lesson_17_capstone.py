@@ -22,8 +22,8 @@ TENSOR, REPLICAS, STAGES = "tensor parallelism", "several replicas", "several st
 AGAIN, ACROSS = "checkpointing", "more GPUs than a node has"
 WORDS: dict[str, str | None] = {
     TENSOR: "tp is more than 1. What does it divide, and how often do its ranks talk?",
-    REPLICAS: "dp is more than 1. What is averaged, how large is it on this rank, and behind which "
-    "work does it hide?",
+    REPLICAS: "dp is more than 1. What is averaged, how large is it on this rank, and which work "
+    "hides it?",
     STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches have to "
     "pass before the last one is through?",
     AGAIN: "activations are checkpointed. What is kept, and what is computed once more?",
@@ -85,10 +85,10 @@ HINTS = {
     "backward-once": "The backward of a layer has twice the FLOPs of its forward.",
     "not-again": "With checkpointing a layer's whole forward comes once more before its backward, "
     "and tp's calls belong to it.",
-    "m": "A replica has batch/dp sequences in m micro-batches. Where does m count, and where does "
-    "its size?",
-    "bubble": "How many micro-batches long is the way of all m through pp stages, there and back, "
-    "and how long does each take on one stage?",
+    "m": "A replica has batch/dp sequences in m micro-batches. Where does the number of "
+    "micro-batches count, and where does their size?",
+    "bubble": "All m micro-batches pass through pp stages. When the last one is through, "
+    "how many times has a stage's time for one micro-batch gone by?",
     "once-a-layer": "With tp a layer has two all_reduces in forward, and two in backward.",
     "tp-is-silent": "tp's all_reduces are missing. Nothing hides them.",
     "tp-computes-all": "Each of tp ranks computes a part of every layer, not all of it.",
@@ -96,14 +96,14 @@ HINTS = {
     "of its part of each.",
     "not-hidden": "The all_reduces of gradients wait until the backward has ended. When could the "
     "first begin?",
-    "all-hidden": "Gradients are averaged for nothing. Which all_reduce has no backward behind "
-    "which it could hide?",
-    "every-micro-batch": "Gradients are averaged for each micro-batch. Once in a step will do.",
-    "no-hops": "What passes between stages is missing, or goes one way. It goes there and back, "
-    "and nothing hides it.",
+    "all-hidden": "Averaging gradients takes no time here. Which all_reduce has no backward left "
+    "that could hide it?",
+    "every-micro-batch": "Gradients are averaged for each micro-batch. Once in a step is enough.",
+    "no-hops": "The hops between stages are missing, or those of one direction are. There are "
+    "hops in forward and in backward, and nothing hides them.",
     "network": "Ranks of one node talk over its own links. Which groups lie inside a node?",
-    "inside": "Not all ranks are on one node. Which groups lead across, and which hops?",
-    "tp-across": "Ranks are numbered so that tp's are neighbours. Which step lies between two "
+    "inside": "Not all ranks are on one node. Which groups and which hops lead from node to node?",
+    "tp-across": "The ranks of a tp group are neighbours. How far apart are the numbers of two "
     "ranks of a tp group, and of a dp group?",
     "half-an-all-reduce": "An all_reduce sends about twice its bytes: it reduces, and gathers.",
     "attention": "Attention's products are missing: 4·t·T·D more for t tokens.",
@@ -122,6 +122,11 @@ planned(
 
 # ---- 17.2 memory_bytes ---------------------------------------------------------------------------
 
+WORDS_OF_BYTES = {
+    TENSOR: "tp is more than 1. What does it divide, and what does each of its ranks hold whole?",
+    REPLICAS: "dp is more than 1. What does this stage of ZeRO divide, and what does it repeat?",
+    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches are alive?",
+}
 BYTES = {
     "units": "Bytes are asked for, not GB or GiB.",
     "float32": "Weights, gradients and activations have 2 bytes a number; the states alone have 4.",
@@ -130,7 +135,7 @@ BYTES = {
     "whole-model": "The first stage has layers/pp of the layers.",
     "m": "A micro-batch has batch/(dp·m) sequences.",
     "order": "In GPipe all m micro-batches are alive at once; in 1F1B at most pp are.",
-    "one-alive": "Several micro-batches are alive at once. How many, in which order?",
+    "one-alive": "Several micro-batches are alive at once. How many in each schedule?",
     "always-pp": "No more micro-batches can be alive than there are.",
     "not-again": "With checkpointing of each layer only the input is kept.",
     "keeps-nothing": "With checkpointing the input of every layer stays, of all micro-batches that "
@@ -145,6 +150,7 @@ planned(
     core=lambda rng: [*map(case, table()["memory"][:-2])],
     sturdy=lambda rng: [*map(case, table()["memory"][-2:])],
     tolerance=0.05,
+    words=WORDS | WORDS_OF_BYTES,
     hints=BYTES,
     mistakes=mistakes("memory", [*BYTES]),
 )
@@ -182,8 +188,11 @@ def chosen(play: Play) -> Plan:
 def nearly_the_fastest(play: Play) -> Iterator[Finding]:
     """It uses every GPU, fits, and takes at most a fiftieth longer than the fastest that fits."""
     for got in play.returned:
-        if not isinstance(got, dict) or got.keys() != {*NAMES}:
+        if not isinstance(got, dict):
             yield Finding("type", "returns", 0, got, best(play.inputs[0])[0])
+            return
+        if missing := [name for name in NAMES if name not in got]:
+            yield Finding("entries", f"it returns {got}, without {', '.join(missing)}")
             return
         known, plan, text = known_plans(play.case), chosen(play), f"it returns {got}"
         cluster, fastest = play.case.options["cluster"], best_of(play.case)
@@ -212,19 +221,20 @@ planned(
     free=["returned"],
     rules=[without_a_word, nearly_the_fastest],
     hints={
+        "entries": "A plan has five entries: dp, tp, pp, m and checkpoint.",
         "gpus": "dp · tp · pp is the number of GPUs. None is left over.",
         "parts": "pp divides the layers, and dp · m the batch; m is a power of two here.",
-        "memory": "It does not fit into a GPU's memory. Which plans are left, if one asks?",
-        "tp-across": "tp leads across nodes, and talks four times a layer without being hidden. "
-        "What else can cross?",
-        "checkpoint": "Layers are computed twice. A plan fits, and is faster, that does without.",
+        "memory": "It does not fit into a GPU's memory. Which plans do fit?",
+        "tp-across": "tp leads across nodes, and nothing hides its four calls in each layer. "
+        "Which kind of parallelism should cross nodes?",
+        "checkpoint": "Layers are computed twice. A faster plan fits without that.",
         "dp": "dp is larger than in the fastest plan. Which backward hides its gradients, and how "
         "long does it last?",
-        "tp": "tp is larger than in the fastest plan. What does it say for each layer, and what "
-        "hides it?",
+        "tp": "tp is larger than in the fastest plan. How much do its ranks send for each layer, "
+        "and what hides that?",
         "pp": "pp is larger than in the fastest plan. How long do its stages stand idle?",
         "m": "m is larger than in the fastest plan. What comes once for each micro-batch?",
-        "slow": "A faster plan fits. Are all of them compared, by what they cost here?",
+        "slow": "A faster plan fits. Is it left out, or counted as too large or too slow?",
     },
     diagnoses={name: more(name) for name in ("checkpoint", "dp", "tp", "pp", "m")}
     | {

@@ -366,6 +366,7 @@ def plan_of(dp: int, tp: int, pp: int, m: int, checkpoint: bool = False) -> Fact
 
 SMALL = {"layers": 8, "width": 2048, "sequence": 1024, "batch": 16}
 WIDE = {"layers": 8, "width": 8192, "sequence": 2048, "batch": 16}
+THIN = {"layers": 8, "width": 64, "sequence": 1024, "batch": 24}  # its calls are mostly latency
 LONG = {"layers": 16, "width": 2048, "sequence": 16384, "batch": 32}
 FAST = {"nodes": 2, "gpus": 8, "flops": 4e14, "intra": [2e-6, 3e11], "inter": [5e-6, 25e9]}
 PLAIN = {"nodes": 4, "gpus": 4, "flops": 1.5e14, "intra": [3e-6, 5e10], "inter": [1e-5, 5e9]}
@@ -393,7 +394,7 @@ STEPS = [
     (WIDE, FAST, plan_of(2, 2, 4, 4, True)),
     (LONG, FAST, plan_of(2, 2, 4, 4)),
     (WIDE, PLAIN, plan_of(1, 2, 8, 16)),
-    (SMALL, FAST, plan_of(16, 1, 1, 1)),
+    (THIN, SLOW, plan_of(12, 1, 1, 1)),
     (LONG, SLOW, plan_of(2, 2, 4, 2, True)),
     (WIDE, PLAIN, plan_of(1, 8, 2, 1)),
     (WIDE, FAST, plan_of(1, 16, 1, 2)),

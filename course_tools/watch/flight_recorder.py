@@ -231,7 +231,7 @@ def _report(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
         for r, e in sorted(stuck.items())
     ]
     rows += [
-        (f"rank {d.rank} has called last: {call_text(d.events[-1])}", d.events[-1].line)
+        (f"rank {d.rank}'s last call is {call_text(d.events[-1])}", d.events[-1].line)
         for d in dumps
         if d.rank in awaited and d.rank not in stuck and d.events
     ]
@@ -254,14 +254,14 @@ def _warn(dumps: Sequence[_Dump], groups: _Groups) -> Iterator[str]:
     if cut := [dump for dump in dumps if dump.is_cut]:
         kept = max(len(dump.entries) for dump in cut)
         yield (
-            f"{_ranks(cut)} kept the last {kept} calls: messages were not matched, collectives "
-            "from where all ranks know them. TORCH_FR_BUFFER_SIZE keeps more."
+            f"{_ranks(cut)} kept only the last {kept} calls. So messages were not matched, and "
+            "collectives only from the first that all ranks kept. TORCH_FR_BUFFER_SIZE keeps more."
         )
     if any(map(_is_of_gloo, entries)):
         yield (
-            "gloo's dumps have no send and no recv, and of a group other than the first only those "
-            "members that have called something."
+            "gloo's dumps have no send and no recv. Of a group other than the first they know only "
+            "those members that have called something."
         )
     if not any("frames" in entry for entry in entries):
-        yield "These have no stacks, so no lines."
-    yield "No Flight Recorder dump has roots or reduce ops, or says who waits and who computes."
+        yield "These dumps have no stacks, so no lines can be named."
+    yield "Flight Recorder's dumps have no roots and no reduce ops. They do not say who waits."

@@ -123,8 +123,8 @@ for stop in (11, 12, 13):
     late, early = (run(goes_on, stop, e, world_size=2).results[0] for e in (False, True))
     print(f"stopped after step {stop}:  equal as it is: {late}  with early=True: {early}")
     assert (late, early) == (stop % 6 > 0, stop % 6 == 0)
-draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="With nothing forgotten the "
-           "curve is that of the undisturbed job, bit for bit; every other one leaves it.")
+draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="If nothing is forgotten, the "
+           "curve is that of the undisturbed job, bit for bit. Every other curve leaves it.")
 
 # %% [markdown] id="12-5bc849"
 # No error, and each curve looks like training. So test a resume by equality with an undisturbed job: stop in the middle of an epoch, at its end, and one step after. On a GPU that takes deterministic kernels.
@@ -173,7 +173,7 @@ found = [[run(after_death, save, k, f"{files.name}/state.pt", world_size=1).resu
           for k in sizes] for save in (onto_the_path, replaced)]
 assert found == [["lost"] * 5 + [2], [1] * 5 + [2]]  # with room enough, the new one
 draw.bars({"onto the path": found[0].count("lost"), "replaced": found[1].count("lost")}, exact=True,
-          unit="deaths of 5", caption="Onto the path each death loses both states; replaced, none.")
+          unit="deaths of 5", caption="Every death loses an overwritten file, and no replaced one.")
 
 # %% [markdown] id="12-33b1ef"
 # ## Your turn: Checkpoint
@@ -423,8 +423,8 @@ of_whole, of_killed = (torch.load(f"{files.name}/{name}.pt", weights_only=True)[
                        for name in ("whole", "killed"))
 assert of_whole == of_killed and [line[-1] for line in again] == ["0", "1"]  # after which epochs
 draw.lines({"undisturbed": (range(3), of_whole), "killed twice": (range(3), of_killed)}, "epoch",
-           "loss", formulas=["undisturbed"], caption="Through two deaths, one in a save and one in "
-           "an epoch, the losses are those of the undisturbed job, digit for digit.")
+           "loss", formulas=["undisturbed"], caption="The losses are those of the undisturbed "
+           "job, digit for digit, in spite of two deaths: one in a save and one in an epoch.")
 
 # %% [markdown] id="12-3efb6e"
 # ## When no rank holds the state
@@ -470,8 +470,8 @@ on_four, on_two, again = (run(sharded, f"{files.name}/{folder}", load, world_siz
     for folder, load, n in (("shards", False, 4), ("shards", True, 2), ("shards-2", True, 4)))
 assert all(map(torch.equal, [*on_four[0], *on_four[0]], [*on_two[0], *again[0]]))
 draw.bars({"saved, each of 4": on_four[1], "loaded, each of 2": on_two[1], "again 4": again[1]},
-          unit="bytes", exact=True, caption="Four ranks have saved, two have loaded, and four what "
-          "the two have saved: the same numbers to the last digit.")
+          unit="bytes", exact=True, caption="Four ranks saved. Two loaded that and saved it again, "
+          "and four loaded this: the numbers are the same to the last digit.")
 
 # %% id="12-ef731e"
 from concurrent.futures import ThreadPoolExecutor
@@ -527,8 +527,8 @@ assert (hazard, safe, failed) == ([1.0], [0.0], True)
 of_one, worlds = 54 * 24 / 419 * 16_384, [8, 64, 512, 4096, 32768]  # hours
 assert round(of_one / 16_384) == 3 and 5.5 < of_one / (24 * 365) < 6
 draw.lines({"MTBF of the job": (worlds, [of_one / n for n in worlds])}, "GPUs", "hours",
-           loglog=True, exact=True, caption="Eight GPUs of this kind run for most of a year; with "
-           "thousands of them there are hours between two failures.")
+           loglog=True, exact=True, caption="Eight GPUs of this kind run for most of a year "
+           "between two failures, and thousands of them for some hours.")
 
 # %% id="12-630299"
 save_seconds, mtbf = 10, 3600
@@ -553,8 +553,8 @@ assert all(abs(a - formula(t)) < 0.03 for a, t in zip(lost, times, strict=True))
 draw.lines({"simulated failures": (times, lost),
             "δ/τ + τ/(2·MTBF)": (times, [*map(formula, times)])}, "seconds between saves",
            "share lost", logx=True, exact=True, ymin=0, formulas=["δ/τ + τ/(2·MTBF)"],
-           caption="Best is a save every 268 s. Half or twice as often loses about a quarter "
-           "more, four times as often twice as much.")
+           caption="A save every 268 s is best. If you save half or twice as often, you lose "
+           "about a quarter more; if four times as often, twice as much.")
 
 # %% [markdown] id="12-b8b7ec"
 # ## Another world, the same global batch

@@ -102,8 +102,8 @@ print("your guess:", guess, "  at rest, in P, by hand and with DDP:", *rests)
 assert rests == [3.0, 4.0]
 assert sent(hand) == sent(wrapped) == 2 * (n - 1) / n
 draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], unit=("P", P),
-            caption="Three steps of training on one of four ranks. DDP's buckets lie beside the "
-            "gradients.")
+            caption="Three steps of training on one of four ranks. DDP also keeps its buckets, "
+            "beside the gradients.")
 
 # %% [markdown] id="13-8cafdc"
 # DDP keeps its buckets, too, which are as large as all gradients together: that makes 4P.
@@ -179,7 +179,7 @@ assert sent(three) == 1.5 * sent(hand)  # parameters are gathered twice: forward
 draw.memory(*stages, titles=["nothing divided", "ZeRO 1: averages", "ZeRO 2: and gradients",
                              "ZeRO 3: and parameters (fully_shard)"], unit=("P", P),
             caption="The same three steps, on one scale. In the last panel a layer is whole only "
-            "while it is used, or about to be.")
+            "while it is used, or if it is the next.")
 
 # %% [markdown] id="13-ca7c17"
 # Stages 1 and 2 send what DDP sends, 2(n − 1)/n·P. Stage 3 sends 3(n − 1)/n·P: it frees the parameters after forward, and gathers them a second time in backward.
@@ -294,8 +294,8 @@ def born(where):
 whole_first, on_meta = (run(born, where, world_size=n).results[0] for where in ("cpu", "meta"))
 assert on_meta < 0.6 and whole_first > 1
 draw.bars({"made whole, then sharded": whole_first, "made on meta": on_meta}, unit="P",
-          caption="The most bytes that are alive while a model comes into being on one of four "
-          "ranks. Its part is P/4.")
+          caption="The most bytes that are alive while a model is made on one of four ranks. "
+          "The rank's part of it is P/4.")
 
 # %% [markdown] id="13-98a408"
 # ## Activations: memory for time
@@ -328,8 +328,8 @@ def with_a_large_batch(forgets):
 keeps, forgets = (run(with_a_large_batch, way, world_size=2) for way in (False, True))
 (most, calls), (less, more) = keeps.results[0], forgets.results[0]
 assert less < 0.5 * most and (calls, more) == (12, 24)
-draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], caption="With "
-            "checkpointing each block is computed twice, one block's activations alive at a time.")
+draw.memory(keeps, forgets, titles=["all activations kept", "inputs kept"], caption="If "
+            "only inputs are kept, each block is computed twice, with one at a time in memory.")
 
 # %% [markdown] id="13-052b3c"
 # ## Gather, use, free
@@ -444,8 +444,8 @@ for bandwidth, wrap in ((2e8, in_layers), (2e8, in_buckets), (2e7, in_layers), (
     took.append(round(1e3 * (job.seconds - third), 2))
 print("fully_shard, DDP: at 200 MB/s {} and {} ms, at 20 MB/s {} and {} ms".format(*took))
 assert took == [5.74, 5.73, 29.58, 22.09]
-draw.timeline(gpus(busy_tower, in_layers, 1), caption="fully_shard, one step. Forward gathers. In "
-              "backward calls come in pairs: a layer's reduce_scatter, and the next one's gather.")
+draw.timeline(gpus(busy_tower, in_layers, 1), caption="One step of fully_shard. In backward "
+              "a layer's reduce_scatter and the gather of the next one come as a pair.")
 
 # %% [markdown] id="13-2f2f7e"
 # At 200 MB/s all gathers and reductions are hidden, except for the first gather and the last reduce_scatter or, for DDP, the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and `fully_shard` sends 1.5 times as much as DDP.
@@ -498,8 +498,8 @@ def prefetched(layers: list[tuple[float, Tensor]]) -> list[Tensor]:
 def five_layers():
     prefetched([(0.5e-3, torch.ones(size)) for size in (20_000, 30_000, 20_000, 10_000, 30_000)])
 
-draw.timeline(gpus(five_layers), caption="Computing and gathering side by side, two layers at a "
-              "time.")
+draw.timeline(gpus(five_layers), caption="A rank computes with one layer and gathers the next "
+              "at the same time.")
 
 # %% exercise="prefetched" role="check"
 check(prefetched)

@@ -474,7 +474,7 @@ class Timed(nn.Sequential):
 
 # %% id="15-b3d535"
 def by_torch(name, home, per_edge=False):
-    logging.getLogger("torch.distributed.pipelining").setLevel(logging.ERROR)  # see below
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.ERROR)  # no warning
     settings.pipeline_per_edge_p2p = per_edge
     rank, n, last = dist.get_rank(), dist.get_world_size(), len(home) - 1
     stages = [PipelineStage(Timed(len(home) // n), k, len(home), torch.device("cpu"),

@@ -5,18 +5,18 @@
 #
 # ![Two steps of a layer of experts on eight ranks: in the first all compute equally long, in the second seven ranks wait for rank 0](../../figures/16_experts.png)
 #
-# *Where this goes: one layer on eight modelled ranks, twice, with equally many tokens. First the experts are equally popular. Then rank 0 has one that gets four times its share, and everybody waits for it.*
+# *Where this goes: one layer on eight modelled ranks, twice, with equally many tokens. First the experts are equally popular. Then rank 0 has one that gets four times its share, and everybody waits for that rank.*
 #
 # | | |
 # |---|---|
 # | **Do** | route tokens by hand; write a layer of experts over ranks, forward and backward; find a gradient that is n times too large; draw, simulate and predict what a popular expert costs; place experts; balance them by a loss |
-# | **Learn** | router, dispatch, compute, combine; what an exchange needs whose sizes nobody knows; whose gradient an expert's is; what capacity drops; why a balancing loss is that of all tokens |
+# | **Learn** | router, dispatch, compute, combine; what an exchange of unknown sizes needs; which losses are in an expert's gradient; what capacity drops; why a balancing loss has to count the tokens of all ranks |
 # | **Need** | lessons [08](08_groups.ipynb) (all_to_all and meshes) and [14](14_tensor_parallel.ipynb) (a gradient through a collective) |
 # | **Time** | about 65 minutes with the required exercise, 100 with the optional ones as well |
 #
 # ## Two experts by hand
 #
-# A larger MLP knows more, and costs more for each token. A *mixture of experts* separates the two. It has E MLPs, the *experts*, and a *router*: a small matrix with a row for each expert. For each token the router computes a probability for each expert, and only the k most probable ones compute. So a model can have 64 times the weights and pay for two.
+# A larger MLP knows more, and costs more for each token. A *mixture of experts* separates the two. It has E MLPs, the *experts*, and a *router*: a small matrix with a row for each expert. For each token the router computes a probability for each expert, and only the k most probable experts compute it. So a layer can have 64 experts, while each token pays for two.
 #
 # A *token* is here a row of numbers that stands for a piece of text. (In earlier lessons a token was a message without content.) The cell has six tokens, two experts and k = 1, in four moves. The *router* chooses. *Dispatch* sorts the tokens by expert. Each expert *computes* its rows. *Combine* puts the rows back, each times its probability.
 
@@ -52,9 +52,9 @@ assert torch.allclose(y, torch.stack(one_by_one), atol=1e-6)
 #
 # ## There and back
 #
-# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have spoken.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no third count: its sizes are those of the way there, with the two lists in each other's place.
+# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have spoken.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no third count: its sizes are those of the way there, with the two lists swapped.
 #
-# Below, four ranks have a few tokens each; expert e lives on rank e. A token carries only the number of its expert, and that is also its colour in the picture: {1} is a token for expert 1.
+# In the cell, four ranks have a few tokens each, and expert e lives on rank e. A token carries only the number of its expert, and that is also its colour in the picture: {1} is a token for expert 1.
 
 # %% id="16-b2c335"
 CHOSEN = [[1, 0, 2, 1], [1, 3, 1], [3, 0, 2, 1, 1], [2, 1]]  # by rank, each token's expert
@@ -78,8 +78,8 @@ job = run(there_and_back)
 films = [[[{e} for e in row] for row in stage] for stage in zip(*job.results, strict=True)]
 assert [row[4] for row in job.results] == CHOSEN
 assert all({*job.results[rank][2]} == {rank} for rank in range(4))
-draw.steps(films, caption="Tokens in the colours of their experts: as they lie; sorted by expert; "
-           "on the ranks of their experts; back, in the order in which they left; in their places.")
+draw.steps(films, caption="Tokens in the colours of their experts: first as they are; then sorted "
+           "by expert; on the ranks of their experts; back, still sorted; and in their old places.")
 
 # %% [markdown] id="16-4acf56"
 # Rank 1 ends up with seven of the fourteen rows, and nobody has decided that.
@@ -88,22 +88,22 @@ draw.steps(films, caption="Tokens in the colours of their experts: as they lie; 
 #
 # **Required · 16.1 · difficulty ●●● · about 40 minutes**
 #
-# **Goal.** The layer over n ranks, differentiable. Each rank has tokens x (T, d); T may differ by rank. The router (E, d) is the same everywhere. A rank has E/n experts: rank r those from r·E/n on, with w1 (E/n, h, d) and w2 (E/n, d, h). p = softmax(x·routerᵀ); the k largest of a token are divided by their sum, and are its weights. Return y = Σ weight · (silu(x·w1ᵀ)·w2ᵀ) for this rank's tokens.
+# **Goal.** The layer over n ranks, differentiable. Each rank has tokens x (T, d); T may differ by rank. The router (E, d) is the same everywhere. Rank r has the E/n experts from number r·E/n on, with w1 (E/n, h, d) and w2 (E/n, d, h). p = softmax(x·routerᵀ). The weights of a token are its k largest p, divided by their sum. Return y = Σ weight · (silu(x·w1ᵀ)·w2ᵀ) for this rank's tokens.
 #
-# **Gradients** are those of a loss that is a *sum* over the tokens of all ranks. Then those of x and of a rank's own experts are whole. That of the router is what this rank's tokens contribute: the caller adds them up over the ranks. A gradient of zero may be None.
+# **Gradients** are those of a loss that is a *sum* over the tokens of all ranks. Then the gradients of x and of a rank's own experts are whole. The router's gradient is what this rank's tokens contribute: the caller adds it up over the ranks. A gradient of zero may be None.
 #
-# **Budget.** A row travels once to each expert that was chosen, and once back; in backward the same again. Each rank tells the others E counts of 8 bytes, by all_to_all or all_gather, and nobody sends all rows to everybody. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
+# **Budget.** A token's row travels once to each expert that it has chosen, and once back; backward may send as much again. Each rank tells the others E counts of 8 bytes, by all_to_all or all_gather, and nobody sends all rows to everybody. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
 #
 # <details>
 # <summary>Hint: autograd and the exchange</summary>
 #
-# Autograd does not see torch's plain calls, as lesson 14 has shown. Write an `autograd.Function` that exchanges rows. (On gloo, `dist.all_to_all` wants tensors of one shape; `all_to_all_single` takes sizes.) Its backward is the same exchange, with the two lists of sizes in each other's place.
+# Autograd does not see torch's plain calls, as lesson 14 has shown. Write an `autograd.Function` that exchanges rows. (On gloo, `dist.all_to_all` wants tensors of one shape; `all_to_all_single` takes sizes.) Its backward is the same exchange, with the two lists of sizes swapped.
 #
 # </details>
 # <details>
 # <summary>Hint: several experts on a rank</summary>
 #
-# Send E counts, not n: one for each expert. Rows arrive by rank, and from each rank by expert. So the counts that have arrived say of each row whose it is: `repeat_interleave`.
+# Send E counts, not n: one for each expert. Rows arrive sorted by rank, and those of one rank are sorted by expert. So the counts that have arrived say which expert each row is for: see `repeat_interleave`.
 #
 # </details>
 
@@ -162,9 +162,9 @@ print("off by at most", round((one - two).abs().max().item(), 4))
 check(moe_layer)
 
 # %% [markdown] id="16-20ad45"
-# ## Break it: whose gradient is an expert's?
+# ## Break it: which losses are in an expert's gradient?
 #
-# The next cells have four ranks with twelve tokens each, four experts and k = 2. `one_process` lets every expert compute every token and takes most results times zero; that is slow and hard to get wrong. `layer` is for one expert on each rank, and exchanges rows by a call that autograd sees, one of PyTorch's functional collectives.
+# The next cells have four ranks with twelve tokens each, four experts and k = 2. `one_process` lets every expert compute every token and multiplies most results by zero; that is slow and hard to get wrong. `layer` is for one expert on each rank, and exchanges rows by a call that autograd sees, one of PyTorch's functional collectives.
 
 # %% id="16-74eb4b"
 from torch.distributed import _functional_collectives as functional
@@ -202,9 +202,9 @@ def gradients_of(function, x, parts, *rest):
 reference = gradients_of(one_process, TOKENS.flatten(0, 1), WHOLE)
 
 # %% [markdown] id="16-990774"
-# Now the ranks do what data parallelism does everywhere. Each one takes the *mean* loss of its own batch, and afterwards the ranks average the gradients. They average the router's, which all ranks have. They leave the experts' alone: these are on one rank each.
+# Now the ranks do what data parallelism does everywhere. Each one takes the *mean* loss of its own batch, and afterwards the ranks average the gradients. They average the gradient of the router, which all ranks have. They do not touch the gradients of experts, because each expert is on one rank.
 #
-# **Predict.** By which factor is the gradient of an expert off, and that of the router?
+# **Predict.** How many times too large or too small is the gradient of an expert, and the router's?
 
 # %% id="16-bb1437"
 guess = None
@@ -228,13 +228,13 @@ assert all("4 times" in f.text for f in found[1:])
 assert compare_gradients(reference, run(train_step, True).results)[1].kind == "equal"
 
 # %% [markdown] id="16-da4132"
-# The router is right, and each expert's gradient is four times too large. An expert has seen the tokens of all four ranks, and backward has brought it the gradients of all four losses: their *sum* is in it already. Averaging would have divided that sum by four. So divide by n, and send nothing; the last line of the cell holds that this is right. Where the loss is a sum over the tokens of all ranks, as in the exercise, nothing is left to divide.
+# The router is right, and each expert's gradient is four times too large. An expert has seen the tokens of all four ranks, and backward has brought it the gradients of all four losses: their *sum* is in it already. Averaging would have divided that sum by four. So divide by n, and send nothing; the last line of the cell asserts that this is right. If the loss is a sum over the tokens of all ranks, as in the exercise, nothing has to be divided.
 #
-# Adam hides the factor, because it divides a gradient by its own size. Weight decay and clipping do not hide it. The mistake has been made in both directions: twice too large with two ranks in [pytorch#160285](https://github.com/pytorch/pytorch/issues/160285), too large by the number of expert-parallel ranks in [Megatron-LM#5956](https://github.com/NVIDIA/Megatron-LM/pull/5956), and contributions missing in [transformers#48205](https://github.com/huggingface/transformers/pull/48205). [megablocks#86](https://github.com/databricks/megablocks/issues/86) explains the factor. And a norm of all gradients counts an expert once, on its own rank: [Megatron-LM#5916](https://github.com/NVIDIA/Megatron-LM/pull/5916) had to mend that.
+# Adam hides the factor, because it divides a gradient by its own size. Weight decay and clipping do not hide it. The mistake has been made in both directions: twice too large with two ranks in [pytorch#160285](https://github.com/pytorch/pytorch/issues/160285), too large by the number of expert-parallel ranks in [Megatron-LM#5956](https://github.com/NVIDIA/Megatron-LM/pull/5956), and contributions missing in [transformers#48205](https://github.com/huggingface/transformers/pull/48205). [megablocks#86](https://github.com/databricks/megablocks/issues/86) explains the factor. And a norm of all gradients has to count each expert once, on its own rank: [Megatron-LM#5916](https://github.com/NVIDIA/Megatron-LM/pull/5916) had to mend that.
 #
-# ## Break it: sizes that nobody told
+# ## Break it: sizes that nobody has told
 #
-# What if each rank takes as many rows from a peer as it gives to that peer? That works as long as any two ranks give one another equally many.
+# What if each rank takes as many rows from a peer as it gives to that peer? That works only while any two ranks give each other equally many rows.
 
 # %% id="16-0c34ea"
 def without_counts():
@@ -272,7 +272,7 @@ draw.traffic(even, popular, titles=["even", "expert 0 is popular"],
 # %% [markdown] id="16-4fd3b2"
 # A step dispatches, computes and combines. The next cell plays both loads one after the other, and the picture shows who computes how long.
 #
-# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, 64·63 rows a GPU of 14,336 bytes, and 220 ns of computing for a row. The picture has only eight ranks, each with `c` = 72 times as many rows as `sizes` says: 72·8·7 is as much as 64·63. Bytes and bandwidth are both divided by 512, so that the tensors are small; the times stay.
+# The numbers are those of a large layer: 64 GPUs with 50 GB/s each, 64·63 rows of 14,336 bytes on each, and 220 ns of computing for a row. The picture has only eight ranks, each with `c` = 72 times as many rows as `sizes` says, because 72·8·7 = 64·63. Bytes and bandwidth are both divided by 512: the tensors are small, and the times stay the same.
 
 # %% id="16-3c8f0f"
 WIDTH, PER_ROW, LINK = 7, 2.2e-7, Network(latency=5e-6, bandwidth=50e9 / 512)
@@ -319,16 +319,16 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 # %% [markdown] id="16-9f86fa"
 # ## Your turn: place_experts
 #
-# With several experts on a rank, a popular one can share its rank with unpopular ones. DeepSeek-V3 (2024) moves its experts about for that reason when it serves users, by loads that it has counted.
+# With several experts on a rank, a popular one can share its rank with unpopular ones. For that reason DeepSeek-V3 (2024), when it serves users, moves its experts from rank to rank, by the loads that it has counted.
 #
 # **Optional · 16.2 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. In the cases of `check`, the largest load of a rank is at most 4/3 of the smallest possible with E/n experts on each. The same loads give the same lists in each call, because every rank makes them for itself.
+# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. The largest load of a rank must be at most 4/3 of what the best placement with E/n experts on each rank has. (`check` tries all placements.) The same loads must give the same lists in each call, because every rank makes them for itself.
 #
 # <details>
 # <summary>Hint: what goes first</summary>
 #
-# What is large is hard to place late. And the emptiest rank may have no room left.
+# Place the largest load first: a large one is hard to place late. And the rank with the smallest sum may already have its E/n experts.
 #
 # </details>
 
@@ -350,7 +350,7 @@ check(place_experts)
 # %% [markdown] id="16-c19c70"
 # ## Capacity, and what is dropped
 #
-# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈factor·k·T/E⌉ rows, where T counts the tokens of the rank; the factor is called the *capacity factor*. Further tokens are *dropped*: they skip the layer and go on as they are. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: with experts that are all equally likely and a factor of 1, which share of the rows is dropped? It is not 0.)
+# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈factor·k·T/E⌉ rows, where T counts the tokens of the rank; the factor is called the *capacity factor*. Further rows are *dropped*: their tokens go on without that expert. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: which share of the rows is dropped if all experts are equally likely, and the factor is 1? It is not 0.)
 
 # %% id="16-d308b5"
 torch.manual_seed(2)
@@ -365,13 +365,13 @@ def dropped(likely, factor):
 
 lost = {name: [round(dropped(likely, f), 3) for f in factors] for name, likely in scores.items()}
 print(lost)
-assert 0.03 < lost["equally likely"][0] < 0.12 < lost["some are popular"][1]
+assert round(lost["equally likely"][0], 2) == 0.08 < 0.09 < lost["some are popular"][-1]
 draw.lines({name: (factors, row) for name, row in lost.items()}, "capacity factor", "dropped",
-           ymin=0, exact=True, caption="Share of rows that are dropped: chance alone fills some "
-           "experts, and a router with favourites fills them at any factor near one.")
+           ymin=0, exact=True, caption="Share of rows that are dropped: with a factor of 1 chance "
+           "alone drops some, and a router with favourites drops a tenth even with 4.")
 
 # %% [markdown] id="16-04053d"
-# DeepSeek-V3 drops nothing, and balances the router instead.
+# With equally likely experts chance alone drops 8%. DeepSeek-V3 drops nothing, and balances the router instead.
 #
 # ## The balancing loss, of all tokens
 #
@@ -379,9 +379,9 @@ draw.lines({name: (factors, row) for name, row in lost.items()}, "capacity facto
 #
 # $$L = E\sum_e f_eP_e$$
 #
-# Here $f_e$ is the share of all choices that fell on expert e, and $P_e$ is the mean probability of e. It is 1 where all is even, and larger where probability meets crowds. f counts choices and has no gradient; P has one, and it pushes probability away from full experts.
+# Here $f_e$ is the share of all choices that fell on expert e, and $P_e$ is the mean probability of e. L is 1 if all is even, and larger if the router prefers some experts. f counts choices and has no gradient; P has one, and it pushes probability away from full experts.
 #
-# Whose tokens are meant? Two ranks have different kinds of text. The router sends one kind to experts 0 and 1, the other to 2 and 3. The experts have specialised, as they should, and all have equally much to do. The cell computes the loss of each rank's own tokens, and that of all.
+# Of whose tokens is it the loss? In the cell two ranks have different kinds of text. The router sends one kind to experts 0 and 1, the other to 2 and 3. The experts have specialised, as they should, and all have equally much to do. We compute the loss of each rank's own tokens, and the loss of all tokens.
 
 # %% id="16-62dd79"
 def balance(p):
@@ -397,18 +397,18 @@ print("of each rank:", [round(loss, 2) for loss in of_each], "  of all:", round(
 assert min(of_each) > 1.8 and abs(of_all - 1) < 0.01
 
 # %% [markdown] id="16-85c8e3"
-# The mean of the ranks' own losses would force each rank to use all experts evenly, and would train the specialisation away. Only the loss of all tokens sees that there is no crowd. The two differ even more when batches are small. Qiu and others (2025) compare them in training.
+# The mean of the ranks' own losses would force each rank to use all experts evenly, and the experts would no longer specialise. Only the loss of all tokens shows that no expert is full. The smaller the batches are, the more the two differ. Qiu and others (2025) compare them in training.
 #
 # ## Your turn: balance_loss
 #
 # **Optional · 16.3 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** The balancing loss of the tokens of all ranks, the same on every rank. p (T, E) are this rank's probabilities, `chosen` (T, k) its choices, which are not always the largest p; T may differ by rank. The loss counts once: the gradient of p is that of one process that has all tokens. **Budget.** One all_reduce of 2·E numbers and a count, each of at most 8 bytes, and no call in backward. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
+# **Goal.** The balancing loss of the tokens of all ranks, the same on every rank. p (T, E) are this rank's probabilities, `chosen` (T, k) its choices, which are not always the largest p; T may differ by rank. Although every rank returns the loss, it counts once: the gradient of p is that of one process that has all tokens. **Budget.** One all_reduce of 2·E numbers and a count, each of at most 8 bytes, and no call in backward. *Sturdy* adds ranks without tokens, one rank, many ranks and float64.
 #
 # <details>
 # <summary>Hint: a value from all, a gradient from here</summary>
 #
-# The all_reduce gives the numbers. The gradient of this rank's p needs only f and the number of all tokens. `own + (whole - own).detach()` has the value of the one and the gradient of the other.
+# The all_reduce gives the numbers. The gradient of this rank's p needs only f and the number of all tokens. `own + (whole - own).detach()` has the value of `whole` and the gradient of `own`.
 #
 # </details>
 
@@ -437,7 +437,7 @@ check(balance_loss)
 #
 # ## Experts as one more dimension of the mesh
 #
-# Eight ranks can hold four experts twice. A mesh says so: a row is a set of all experts, and the ranks of a row exchange tokens; a column holds the copies of one expert. Each parameter is summed over the ranks that have a copy of it: the router over all, an expert over its column. Everything is divided by the number of all losses, here eight.
+# Eight ranks can hold four experts twice. A mesh says so: a row is a set of all experts, and the ranks of a row exchange tokens; a column holds the copies of one expert. Each gradient is summed over the ranks that have a copy of its parameter: the router's over all ranks, an expert's over its column. Every sum is divided by the number of losses, here eight.
 
 # %% id="16-df91b7"
 from torch.distributed.device_mesh import init_device_mesh
@@ -458,12 +458,12 @@ found = compare_gradients(reference, job.results)
 print(found)
 assert all(f.kind == "equal" for f in found)
 draw.mesh(job, (2, 4), caption="Rows exchange tokens, columns add up the gradients of an expert's "
-          "copies.")
+          "copies. (The router's all_reduce, among all ranks, is not drawn.)")
 
 # %% [markdown] id="16-d29342"
-# Each row has four exchanges: one of counts, one there, one back, and one in backward; the tokens' own gradient, which would need another, is not asked for.
+# Each row has four exchanges: one of counts, one there, one back, and one in backward; a fifth would bring the tokens' own gradient, which nobody has asked for.
 #
-# Tensor and pipeline parallelism are further dimensions of the same mesh. Frameworks fold them: the ranks that cut attention into heads may be those that hold different experts, because a layer is either the one or the other.
+# Tensor and pipeline parallelism are further dimensions of the same mesh. Frameworks fold them: the ranks that cut attention into heads may be those that hold different experts, because attention and experts are different layers.
 #
 # ## Bytes: cut the layer, or spread its experts?
 #
@@ -491,19 +491,19 @@ draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3},
           "k = 2.")
 
 # %% [markdown] id="16-b21530"
-# That is why experts cross nodes and cut layers do not. The price is what this lesson has measured: sizes that nobody knows, and loads that are not even.
+# That is why experts cross nodes and cut layers do not. The price is what this lesson has shown: sizes that nobody knows in advance, and loads that are not even.
 #
 # ## In practice
 #
 # * **NCCL.** An exchange with sizes is a [group of sends and receives](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html). `all_to_all_single` takes the sizes as Python lists, so `tolist()` makes the host wait for the GPU in every layer.
 # * **Sizes that stay on the GPU.** PyTorch 2.15 has `torch.ops.symm_mem.all_to_all_vdev`, an exchange through *symmetric memory*, which every GPU of the group can address. It takes the sizes as a tensor on the GPU, and writes into another one how much has arrived.
-# * **[DeepEP](https://github.com/deepseek-ai/DeepEP)** has kernels for dispatch and combine, also in 8 bits. Its backward is ours: that of dispatch is a combine, and that of combine a dispatch.
+# * **[DeepEP](https://github.com/deepseek-ai/DeepEP)** has kernels for dispatch and combine, also in 8 bits. Its backward is like ours: the backward of dispatch is a combine, and that of combine is a dispatch.
 # * **[Megatron-Core](https://github.com/NVIDIA/Megatron-LM/tree/main/megatron/core/transformer/moe)** chooses a token dispatcher: `allgather` (all rows to all ranks), `alltoall` (this lesson), or `flex` (DeepEP). It computes all experts of a rank in one *grouped* matrix product.
 #
 # ## Roads not taken
 #
 # * **Experts choose tokens.** Each expert takes its best C tokens, so loads are even by construction. But whether a token is taken then depends on tokens that come later.
-# * **Shared experts.** One expert computes every token, on every rank, while the rows of the others travel.
+# * **Shared experts.** One more expert, with a copy on every rank, computes all tokens while rows travel to the others.
 #
 # ## What you can do now
 #

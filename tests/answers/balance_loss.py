@@ -58,4 +58,11 @@ two_calls, calls: one call for each quantity
 +     dist.all_reduce(sums[experts:])
 empty, only-a-rank-without-tokens: p.mean(0) of nothing is NaN
 ~ p.detach().sum(0) => p.detach().mean(0) * len(p)
+averaged_twice, own-loss: losses are averaged, and so are their gradients
+~     dist.all_reduce(sums) =>
+-     return own + (whole - own).detach()
++     own = own / dist.get_world_size()
++     mean = own.detach().clone()
++     dist.all_reduce(mean)
++     return own + (mean - own).detach()
 """

@@ -53,7 +53,7 @@ def test_what_is_counted_is_near_the_sum(name: str) -> None:
 def test_no_plan_that_fits_is_much_faster(name: str) -> None:
     best = answer("best_plan", name)
     for entry in RECORDED["clusters"]:
-        found = [*best(**entry["given"]).values()]
+        found = [*best(**entry["given"]).values()][:5]
         [seconds] = (row[5] for row in entry["plans"] if row[:5] == found)
         fits = [row[5] for row in entry["plans"] if row[6] <= entry["given"]["cluster"]["memory"]]
         assert seconds <= 1.02 * min(fits), found

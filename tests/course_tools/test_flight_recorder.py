@@ -63,7 +63,7 @@ def test_gloos_dumps_name_who_has_not_called(late: list, tmp_path: Path):
     told = judge(written(tmp_path, [pickled for pickled, *_ in late]))
     row = r"rank 1 has called broadcast\(\); rank 0 did not +test_flight_recorder.py, line \d+"
     assert re.search(row, told)
-    assert "rank 0 has called last: reduce_scatter_single()" in told, "not all_reduce, as gloo says"
+    assert "rank 0's last call is reduce_scatter_single()" in told, "not all_reduce, as gloo says"
     assert "keeps rank 0 from making that call" in told
     assert "gloo's dumps have no send and no recv" in told
 
@@ -73,7 +73,7 @@ def test_json_tells_the_same_but_for_lines(late: list, tmp_path: Path):
         (tmp_path / f"trace-{rank}.json").write_bytes(text)
     told = judge(dumps_in(tmp_path))
     assert "rank 2 has called broadcast(); rank 0 did not\n" in told
-    assert "no stacks, so no lines" in told
+    assert "These dumps have no stacks, so no lines can be named." in told
 
 
 def test_a_rank_without_a_dump_is_named(late: list, tmp_path: Path):
@@ -148,7 +148,7 @@ def test_calls_that_are_lost_are_no_calls_that_miss(tmp_path: Path):
     told = judge(written(tmp_path, [nccl_dump(*first), nccl_dump(*other)]))
     assert "rank 1 has called all_reduce(); rank 0 did not" in told
     assert "train.py, line 14" in told
-    assert "rank 1 kept the last 3 calls" in told
+    assert "rank 1 kept only the last 3 calls" in told
 
 
 # ---- what strangers wrote ------------------------------------------------------------------------
