@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -47,12 +46,9 @@ from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
 from course_sim.scheduler import Scheduler
-from course_sim.true_size.arguments import choose_played
+from course_sim.true_size.arguments import choose_played, most_ranks
 from course_sim.true_size.hardware import GPU
 
-MOST_RANKS = 8192
-BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
-OTHERS = 8  # ranks that are not played fit in the place of one: measured at 17 kB each, of 16,384
 _one_at_a_time = threading.Lock()
 
 
@@ -78,11 +74,7 @@ class Program:
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise CourseError(f"world_size={n!r}: a world needs a whole number of ranks, 1 or more")
         self.play = choose_played(self.gpu, self.play, self.backend, n)
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        most = min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)
-        if self.play is not None and len(self.play) <= most:
-            most *= OTHERS
-        if n > most:
+        if n > (most := most_ranks(self.play)):
             raise CourseError(
                 f"world_size={n}: this machine can hold {most} simulated ranks; ask for fewer"
             )

@@ -1,12 +1,24 @@
-"""Whether simulate() was asked for a run at its true size, and for one that there can be."""
+"""Whether simulate() was asked for a run at its true size, and for ranks that there can be."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import Any
 
 from course_lib.errors import CourseError
 from course_sim.true_size.hardware import GPU
+
+MOST_RANKS = 8192
+BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
+OTHERS = 8  # ranks that are not played fit in the place of one: measured at 17 kB each, of 16,384
+
+
+def most_ranks(played: Collection[int] | None) -> int:
+    """How many ranks a world may have on this machine."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = min(MOST_RANKS, memory // 2 // BYTES_PER_RANK)
+    return most if played is None or len(played) > most else OTHERS * most
 
 
 def choose_played(gpu: Any, play: Any, backend: str, world_size: int) -> Collection[int] | None:

@@ -35,7 +35,7 @@ from course_lib import (
     simulate,
     span,
 )
-from course_sim import engine
+from course_sim.true_size import arguments
 
 ROUND = GPU(  # figures that one can reckon with
     flops={"float32": 2e12, "bfloat16": 4e12},
@@ -452,16 +452,10 @@ def test_a_step_is_drawn():
     picture = draw.timeline(run)
     assert "all_gather_single" in picture.words
     assert picture.axes[0].get_ylim() == (0.5, -0.5)  # the rank that was played has the only lane
-<<<<<<< HEAD
-
-
-def test_a_run_with_values_has_none_of_it():
-    run = simulate(dist.get_rank, world_size=2, backend="nccl")
-    assert not hasattr(run, "kernels")
 
 
 def test_a_world_may_be_larger_where_few_of_its_ranks_are_played(monkeypatch):
-    monkeypatch.setattr(engine, "MOST_RANKS", 4)
+    monkeypatch.setattr(arguments, "MOST_RANKS", 4)
     size = dist.get_world_size
     assert sized(size, world_size=32, play=[3]).results[3] == 32
     for played, world in (([3], 33), (range(5), 5), (None, 5)):
@@ -476,5 +470,3 @@ def test_a_group_takes_tensors_where_the_world_takes_them():
         return dist.get_backend_config(dist.new_group([0, 1])), dist.get_backend_config()
 
     assert simulate(ask, world_size=2, backend="nccl").results == [("cpu:nccl", "cpu:nccl")] * 2
-=======
->>>>>>> T1
