@@ -27,10 +27,11 @@ def test_without_a_gpu_it_says_so_in_one_line(tmp_path: Path, monkeypatch, capsy
 @pytest.mark.slow
 def test_a_rehearsal_runs_and_claims_nothing(tmp_path: Path, monkeypatch):
     """All of its parts: tests/soak."""
-    monkeypatch.setattr(report, "PARTS", (report.exercises, report.overlap))
+    monkeypatch.setattr(report, "PARTS", (report.exercises, report.overlap, report.true_size))
     outcomes = rehearsed(tmp_path, monkeypatch)
     assert outcomes["06.1 train_ddp"] == "passed"
     assert outcomes["overlap under DDP"] == "not tried"
+    assert outcomes["a step of a transformer"] == "passed"
 
 
 def rehearsed(tmp_path: Path, monkeypatch) -> dict[str, str]:

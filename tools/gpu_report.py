@@ -1,5 +1,5 @@
 """What only a machine with GPUs can show: the exercises on NCCL, bandwidth, scaling, overlap, AMP,
-and how far the modelled GPU of lesson 07 is from this one.
+how far the modelled GPU of lesson 07 is from this one, and a run at its true size.
 
     make gpu                                 writes build/gpu/report.md and report.json
     python tools/gpu_report.py --rehearse    the same code on CPUs and gloo, to see that it runs
@@ -41,7 +41,7 @@ from course_check.harness.kept import Kept, Unpacked  # noqa: E402
 from course_check.judge import judge  # noqa: E402
 from course_check.play import make_play, note_result  # noqa: E402
 from course_exercises.catalogue import find  # noqa: E402
-from course_lib import Network, compute, device, load_digits, run, simulate  # noqa: E402
+from course_lib import GPU, Network, compute, device, load_digits, run, simulate  # noqa: E402
 from course_lib.context import current  # noqa: E402
 from course_lib.errors import CourseError  # noqa: E402
 from course_lib.trace import Run, Trace  # noqa: E402
@@ -374,20 +374,68 @@ def backward(overlap: bool, length: int) -> float:
     return time.perf_counter() - start
 
 
+def link_of(machine: Machine, n: int, nbytes: int) -> Network:
+    """A network that is as fast as an all_reduce of that many bytes was here."""
+    taken = machine.launch(sweep, nbytes, world_size=n)[0][-1][1]
+    return Network(latency=0.0, bandwidth=2 * (n - 1) / n * nbytes / taken)
+
+
 def modelled(machine: Machine) -> Iterator[Item]:
     """The same program on this machine, and on modelled GPUs with a link as fast as was seen."""
     n, nbytes = machine.most, 1 << (26 if machine.gpus else 16)
     if n < 2:
         yield Item("the modelled GPU", "not tried", "an exchange needs two ranks")
         return
-    taken = machine.launch(sweep, nbytes, world_size=n)[0][-1][1]
-    network = Network(latency=0.0, bandwidth=2 * (n - 1) / n * nbytes / taken)
+    network = link_of(machine, n, nbytes)
     for overlap in (False, True):
         seen = machine.launch(backward, overlap, nbytes // 4, world_size=n)[0]
         said = simulate(backward, overlap, nbytes // 4, world_size=n, network=network,
                         backend="nccl").results[0]  # fmt: skip
         yield Item(f"backward, {'overlapped' if overlap else 'one after another'}", "passed",
                    f"{1e3 * seen:.2f} ms, modelled {1e3 * said:.2f} ms")  # fmt: skip
+
+
+PRESETS = {"A100": GPU.a100, "H100": GPU.h100, "H200": GPU.h200}
+
+
+def transformer_step(width: int, batch: int) -> tuple[float, int]:
+    """Runs in a rank: seconds of a training step, really or at true size, and the most bytes that
+    were alive on a real GPU."""
+    sizes = width, width // 64, 4 * width, 0.0
+    layers = (nn.TransformerEncoderLayer(*sizes, batch_first=True) for _ in range(4))
+    model = DistributedDataParallel(nn.Sequential(*layers).to(device()))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    x = torch.randn(batch, 512, width, device=device())
+    module, taken = torch.get_device_module(device()), []
+    for _ in range(4):
+        module.synchronize()
+        start = time.perf_counter()
+        with torch.autocast(device().type, torch.bfloat16):
+            loss = model(x).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        module.synchronize()
+        taken.append(time.perf_counter() - start)
+    return min(taken), module.max_memory_allocated() if device().type == "cuda" else 0
+
+
+def true_size(machine: Machine) -> Iterator[Item]:
+    """A small transformer really, and at its true size on the figures of this GPU's data sheet."""
+    n, size = max(1, machine.gpus), (1024, 16) if machine.gpus else (128, 2)
+    named = machine.names[0] if machine.gpus else "A100"
+    preset = next((preset for name, preset in PRESETS.items() if name in named), None)
+    if preset is None:
+        yield Item("a run at its true size", "not tried", f"no figures are known of {named}")
+        return
+    network = link_of(machine, n, 1 << 26) if n > 1 else Network()
+    took, alive = machine.launch(transformer_step, *size, world_size=n)[0]
+    said = simulate(transformer_step, *size, world_size=n, network=network, backend="nccl",
+                    gpu=preset(), play=[0])  # fmt: skip
+    seconds, peak = said.results[0][0], said.memory.peak
+    what = f"{1e3 * took:.2f} ms and {alive / 2**20:,.0f} MiB, at true size "
+    what += f"{1e3 * seconds:.2f} ms and {peak / 2**20:,.0f} MiB"
+    yield Item("a step of a transformer", "passed", what)
 
 
 def digits() -> float:
@@ -417,7 +465,7 @@ def accuracy(machine: Machine) -> Iterator[Item]:
 
 # ---- the report ------------------------------------------------------------------------------
 
-PARTS = (exercises, accuracy, bandwidth, scaling, overlap, modelled, half_precision)
+PARTS = (exercises, accuracy, bandwidth, scaling, overlap, modelled, true_size, half_precision)
 
 
 def collect(machine: Machine) -> list[Item]:

@@ -52,6 +52,10 @@ class Shapes(compat.FakeTensorMode):
         # Its memory of tensors that it has made would keep ``module.to(dtype)`` from swapping them.
         self.fake_tensor_converter.set_tensor_memo = lambda *_: None  # type: ignore[method-assign]
 
+    def __deepcopy__(self, memo: dict) -> Shapes:
+        """A copy of a model, as nn.TransformerEncoder makes them of its layers, is in this mode."""
+        return self
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.within:

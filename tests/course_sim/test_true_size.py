@@ -470,3 +470,11 @@ def test_a_group_takes_tensors_where_the_world_takes_them():
         return dist.get_backend_config(dist.new_group([0, 1])), dist.get_backend_config()
 
     assert simulate(ask, world_size=2, backend="nccl").results == [("cpu:nccl", "cpu:nccl")] * 2
+
+
+def test_a_model_may_be_made_of_copies():
+    def forward():
+        layer = nn.TransformerEncoderLayer(64, 4, batch_first=True)
+        return nn.TransformerEncoder(layer, 2)(torch.empty(2, 8, 64)).shape
+
+    assert sized(forward).results == [(2, 8, 64)]
