@@ -36,11 +36,12 @@ from course_lib.recording.log import nameless_file
 from course_lib.trace import Run
 
 # Seconds of processor time after which a play is called a hang: by the simulator (ONE_PLAY), or by
-# the system, if the play keeps the simulator itself from running (STUCK).
-ONE_PLAY, STUCK = 2.5, 5
+# the system, if the play keeps the simulator itself from running (STUCK). Within the second time a
+# play is repeated, too, to look for early reads.
+ONE_PLAY, STUCK = 2.5, 10
 # Seconds of the wall clock, which have to be enough on a busy machine: for a play that sleeps and
 # keeps the simulator from running, for one on real ranks, and for all plays of an answer together.
-ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
+ASLEEP, REAL, ALL_PLAYS = 30, 30.0, 600.0
 A_LIFE = 30  # seconds of the wall for a play that waits for other processes
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError

@@ -123,16 +123,17 @@ def add_group(group: Any, ranks: dict[int, int]) -> None:
     world.pg_map[group] = (group.backend, group.get_group_store())
     world.pg_names[group] = name
     world.pg_group_ranks[group] = ranks
-    world.pg_backend_config[group] = backends_of(group)
+    note_backends(group)
     world.pg_to_tag[group] = f"ptd:{name}"
     world.tags_to_pg.setdefault("", []).append(group)
     world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)
     c10d._register_process_group(name, group)
 
 
-def backends_of(group: Any) -> str:
-    """What ``dist.get_backend_config`` says of a simulated group, as "cpu:nccl"."""
-    return ",".join(f"{device.type}:{group.backend}" for device in group._device_types)
+def note_backends(group: Any) -> None:
+    """Have ``dist.get_backend_config`` say which tensors a simulated group takes: "cpu:nccl"."""
+    kinds = (f"{device.type}:{group.backend}" for device in group._device_types)
+    c10d._world.pg_backend_config[group] = ",".join(kinds)
 
 
 def leave_world() -> None:
