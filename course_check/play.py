@@ -36,8 +36,8 @@ from course_lib.recording.log import nameless_file
 from course_lib.trace import Run
 
 # Seconds of processor time after which a play is called a hang: by the simulator (ONE_PLAY), or by
-# the system, if the play keeps the simulator itself from running (STUCK). Within the second time a
-# play is repeated, too, to look for early reads.
+# the system, if the play keeps the simulator itself from running (STUCK). The system's limit holds
+# for a play and its repetition together: a play is repeated to look for early reads.
 ONE_PLAY, STUCK = 2.5, 10
 # Seconds of the wall clock, which have to be enough on a busy machine: for a play that sleeps and
 # keeps the simulator from running, for one on real ranks, and for all plays of an answer together.

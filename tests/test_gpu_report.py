@@ -68,3 +68,8 @@ def test_how_many_ranks_are_tried_and_what_counts_as_overlap():
     assert {key: report.Machine(key[0], nccl=key[1]).most for key in most} == most
     assert report.common([(0, 10)], [(2, 4), (3, 6), (8, 20)]) == 6  # within the union
     assert report.common([(0, 1)], []) == 0
+
+
+def test_a_gpu_of_unknown_figures_is_not_played():
+    [item] = report.true_size(report.Machine(1, ("Tesla T4",)))
+    assert item.outcome == "not tried" and "Tesla T4" in item.what

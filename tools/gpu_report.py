@@ -421,17 +421,19 @@ def transformer_step(width: int, batch: int) -> tuple[float, int]:
 
 
 def true_size(machine: Machine) -> Iterator[Item]:
-    """A small transformer really, and at its true size on the figures of this GPU's data sheet."""
+    """A small transformer really, and at its true size by the figures of this GPU's data sheet. In
+    a rehearsal the figures are an A100's.
+    """
     n, size = max(1, machine.gpus), (1024, 16) if machine.gpus else (128, 2)
     named = machine.names[0] if machine.gpus else "A100"
     preset = next((preset for name, preset in PRESETS.items() if name in named), None)
     if preset is None:
-        yield Item("a run at its true size", "not tried", f"no figures are known of {named}")
+        yield Item("a step of a transformer", "not tried", f"no figures are known of {named}")
         return
     network = link_of(machine, n, 1 << 26) if n > 1 else Network()
     took, alive = machine.launch(transformer_step, *size, world_size=n)[0]
-    said = simulate(transformer_step, *size, world_size=n, network=network, backend="nccl",
-                    gpu=preset(), play=[0])  # fmt: skip
+    world: dict[str, Any] = {"world_size": n, "network": network, "backend": "nccl"}
+    said = simulate(transformer_step, *size, **world, gpu=preset(), play=[0])
     seconds, peak = said.results[0][0], said.memory.peak
     what = f"{1e3 * took:.2f} ms and {alive / 2**20:,.0f} MiB, at true size "
     what += f"{1e3 * seconds:.2f} ms and {peak / 2**20:,.0f} MiB"

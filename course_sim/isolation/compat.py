@@ -51,7 +51,7 @@ def missing() -> str | None:
         return f"simulate() cannot start ranks: {problem}"
     c: Any = torch._C._distributed_c10d
     world, split = (c10d, "_world"), (dist.ProcessGroup, "split_group")
-    wanted = (c, "_set_thread_isolation_mode"), world, split, MAKE_GROUP
+    wanted = (c, "_set_thread_isolation_mode"), world, split, MAKE_GROUP, REGISTER_GROUP
     gone = [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
     if "new_group" not in c10d._new_group_with_tag.__code__.co_names:  # the default group is asked
         gone.append("new_group of a process group")
@@ -119,21 +119,15 @@ LEFT_BY_INIT: list[tuple[Any, str]] = [
 
 def add_group(group: Any, ranks: dict[int, int]) -> None:
     """Make a group known in the calling thread's world: ``ranks`` maps global to group ranks."""
-    world, name = c10d._world, group.group_name
-    world.pg_map[group] = (group.backend, group.get_group_store())
-    world.pg_names[group] = name
-    world.pg_group_ranks[group] = ranks
-    note_backends(group)
-    world.pg_to_tag[group] = f"ptd:{name}"
-    world.tags_to_pg.setdefault("", []).append(group)
-    world.tags_to_pg.setdefault(f"ptd:{name}", []).append(group)
-    c10d._register_process_group(name, group)
+    register: Any = getattr(*REGISTER_GROUP)
+    named = {"group_name": group.group_name, "backend_config": backends_of(group)}
+    more = {"rank_mapping": ranks, "add_to_default_tag": True}
+    register(group, group.backend, group.get_group_store(), **named, **more)
 
 
-def note_backends(group: Any) -> None:
-    """Have ``dist.get_backend_config`` say which tensors a simulated group takes: "cpu:nccl"."""
-    kinds = (f"{device.type}:{group.backend}" for device in group._device_types)
-    c10d._world.pg_backend_config[group] = ",".join(kinds)
+def backends_of(group: Any) -> str:
+    """What ``dist.get_backend_config`` says of a simulated group, as "cpu:nccl"."""
+    return ",".join(f"{device.type}:{group.backend}" for device in group._device_types)
 
 
 def leave_world() -> None:

@@ -225,8 +225,7 @@ _register_group: Any = getattr(*compat.REGISTER_GROUP, None)
 
 def _register(rank: Rank, pg: Any, *args: Any, **how: Any) -> None:
     """torch would write down that a group of NCCL takes no tensors of the CPU, where ours lie."""
-    _register_group(pg, *args, **how)
-    compat.note_backends(pg)
+    _register_group(pg, *args, **how | {"backend_config": compat.backends_of(pg)})
 
 
 _NO_PROCESS = _refuse(

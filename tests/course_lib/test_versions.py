@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -36,6 +37,21 @@ def test_run_says_what_to_do_about_an_old_torch(monkeypatch):
     with pytest.raises(CourseError) as caught:
         run(dist.barrier, world_size=2)
     assert str(caught.value) == f"run() cannot start ranks: {OLD}"
+
+
+@pytest.mark.slow
+def test_simulate_says_so_where_what_it_builds_on_is_not_there():
+    """In a process of its own, which has imported nothing of the simulator yet."""
+    program = """
+import torch, torch.distributed as dist
+del dist.ProcessGroup.all_gather_single, dist.all_gather_single
+del dist.distributed_c10d._register_pg_in_world
+torch.__version__ = "2.9.1+cu128"
+from course_lib import simulate
+simulate(dist.barrier, world_size=2)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.strip().endswith(f"CourseError: simulate() cannot start ranks: {OLD}")
 
 
 def test_an_old_python_is_named_wherever_one_begins(monkeypatch, capsys):
