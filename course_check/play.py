@@ -41,7 +41,7 @@ from course_lib.trace import Run
 ONE_PLAY, STUCK = 2.5, 10
 # Seconds of the wall clock, which have to be enough on a busy machine: for a play that sleeps and
 # keeps the simulator from running, for one on real ranks, and for all plays of an answer together.
-ASLEEP, REAL, ALL_PLAYS = 30, 30.0, 600.0
+ASLEEP, REAL, ALL_PLAYS = 15, 30.0, 600.0
 A_LIFE = 30  # seconds of the wall for a play that waits for other processes
 Job = tuple[Case, int, list[Kept]]  # a case, its schedule, by rank the arguments of every call
 Result = Run | CourseError
@@ -85,9 +85,10 @@ def _simulate_all(
         signal.signal(alarm, signal.SIG_DFL)
     with lightly(), open(log, "wb", buffering=0) as out:
         for job in jobs:
-            signal.setitimer(signal.ITIMER_PROF, STUCK)
-            signal.alarm(2 * A_LIFE if lives else asleep)
-            result = _simulate(answer, job, ddp, A_LIFE if lives else ONE_PLAY)
+            longer = max(1.0, job[0].world / 8)  # each rank adds to what a play takes
+            signal.setitimer(signal.ITIMER_PROF, STUCK * longer)
+            signal.alarm(2 * A_LIFE if lives else int(asleep * longer))
+            result = _simulate(answer, job, ddp, A_LIFE if lives else ONE_PLAY * longer)
             out.write(Kept(result).parcel)
             if isinstance(result, Hang):
                 return
@@ -98,10 +99,9 @@ def _simulate(answer: Answer, job: Job, ddp: bool, limit: float) -> Result:
     from course_sim import simulate
 
     case, schedule, by_rank = job
-    modelled = partial(simulate, network=case.network, backend=case.backend, limit=limit)
-    given = (answer, by_rank, ddp, case.busy)
+    playing = partial(simulate, _play, answer, by_rank, ddp, case.busy, network=case.network)
     try:
-        return modelled(_play, *given, world_size=case.world, seed=schedule)
+        return playing(world_size=case.world, seed=schedule, backend=case.backend, limit=limit)
     except CourseError as error:
         return error
 

@@ -91,7 +91,7 @@ def compare_by_nbval(source: Path, installed: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", scratch)
         done = compare(solved_path(source), COURSE.rules, installed, tmp_path)
-        left = [path.name for path in Path(scratch).iterdir()
-                if not path.name.startswith("torchinductor_")]  # fmt: skip
+        names = [path.name for path in Path(scratch).iterdir()]
+        left = [name for name in names if not name.startswith("torchinductor_")]
     assert done.returncode == 0, done.stdout[-8000:]
     assert left == []

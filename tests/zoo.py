@@ -54,10 +54,6 @@ class Wrong:
         return text
 
 
-def exercises() -> list[str]:
-    return sorted(path.stem for path in ANSWERS.glob("*.py"))
-
-
 @cache
 def read(exercise: str) -> tuple[str, dict[str, str]]:
     """The text of an exercise's right answers, and by right answer the rows of its edits."""
@@ -99,6 +95,7 @@ def wrong(exercise: str) -> dict[str, Wrong]:
     for of, rows in read(exercise)[1].items():
         assert not ROW.sub("", rows).strip(), f"{exercise}: {ROW.sub('', rows)}"
         for name, diagnosis, why, edits in ROW.findall(rows):
+            assert "".join(EDIT.findall(edits)) == edits, f"{exercise}, {name}: an odd +"
             pairs = tuple(map(read_edit, EDIT.findall(edits)))
             found[name] = Wrong(exercise, name, of, f"{lesson}.{diagnosis}", why, pairs)
     return found
