@@ -120,27 +120,27 @@ def test_who_waits_is_told_once_while_the_group_forms_and_once_later(tmp_path: P
     """A signal to what torchrun started ends the rank."""
     source = """
         import os, time, torch, torch.distributed as dist
-        def load():
-            while not os.path.exists("loaded"):
-                time.sleep(0.1)
+        open("loading", os.environ["RANK"] == "1" and "w" or "r").close()
         if os.environ["RANK"] == "1":
-            load()
+            open("loaded").close()
         dist.init_process_group("gloo")
         dist.all_reduce(torch.ones(1))
         if dist.get_rank() == 0:
             time.sleep(100)
         dist.barrier()
     """
+    for name in ("loading", "loaded"):  # to open a pipe is to wait for who opens its other end
+        os.mkfifo(tmp_path / name)
     job = start(tmp_path, source, env={"COURSE_LIB_QUIET": "1"})
     try:
         first = [job.ranks[0].stderr.readline() for _ in range(5)]
         assert first[1] == "course_lib.watch: Waiting: nothing was called for 1 s.\n"
-        assert first[2].startswith("  rank 0 waits in init_process_group   train.py, line 8:")
-        assert first[3].startswith("  rank 1 is at   train.py, line 5:  time.sleep(0.1)")
-        (tmp_path / "loaded").touch()
+        assert first[2].startswith("  rank 0 waits in init_process_group   train.py, line 6:")
+        assert first[3].startswith("  rank 1 is at   train.py, line 5:  open(")
+        (tmp_path / "loaded").open("w").close()
         later = [job.ranks[0].stderr.readline() for _ in range(5)]
-        assert later[2].startswith("  rank 0 is at   train.py, line 11:  time.sleep(100)")
-        assert later[3].startswith("  rank 1 waits in barrier()   train.py, line 12:")
+        assert later[2].startswith("  rank 0 is at   train.py, line 9:  time.sleep(100)")
+        assert later[3].startswith("  rank 1 waits in barrier()   train.py, line 10:")
         pids = [psutil.Process(rank.pid).children()[0].pid for rank in job.ranks]
         numbers = signal.SIGKILL, signal.SIGTERM
         for rank, number in zip(job.ranks, numbers, strict=True):
