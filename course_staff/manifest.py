@@ -53,7 +53,6 @@ class Manifest:
 
     release: str
     lessons: dict[str, list[Item]]
-    digest: str
 
 
 def read(path: Path) -> Manifest:
@@ -66,7 +65,7 @@ def read(path: Path) -> Manifest:
             name: [Item(**item) for item in lesson["exercises"]]
             for name, lesson in data["lessons"].items()
         }
-        return Manifest(str(data["release"]), lessons, digest_of(data))
+        return Manifest(str(data["release"]), lessons)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise LessonError(f"{path} is no manifest of this course: {error}") from None
 

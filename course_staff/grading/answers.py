@@ -206,7 +206,7 @@ def refused(source: str, exercise: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         lines = [n for n, line in enumerate(source.splitlines(), 1) if _MAGIC.match(line)]
         if lines:
-            return f"line {lines[0]} is a command to the notebook, not Python"
+            return f"line {lines[0]} is a command to the notebook, not Python: take it out"
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         return f"it is not Python{where}: {getattr(error, 'msg', type(error).__name__)}"
     if _deep(tree):

@@ -175,4 +175,6 @@ def _distribution(of: Sequence[Mark | Marked]) -> str:
     full = sum(s >= 0.999 for s in shares)
     none = sum(s == 0 for s in shares)
     mean = 100 * sum(shares) / len(shares)
-    return f"{full} full, {len(shares) - full - none} in part, {none} none; mean {mean:.0f}%"
+    bonus = ", bonus included" if max(shares) > 1 else ""
+    part = len(shares) - full - none
+    return f"{full} full, {part} in part, {none} none; mean {mean:.0f}%{bonus}"

@@ -88,7 +88,8 @@ def heading(copy: Marked, mark: Mark) -> str:
 
 def _points(copy: Marked, of: Mark | Marked) -> str:
     so_far = " so far" if copy.core_alone else ""
-    share = f" ({of.points / of.worth:.0%})" if of.worth else ""
+    bonus = ", bonus included" if of.points > of.worth else ""
+    share = f" ({of.points / of.worth:.0%}{bonus})" if of.worth else ""
     return f": {of.points:g} of {of.worth:g}{share}{so_far}" if copy.has_points else ""
 
 

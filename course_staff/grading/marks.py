@@ -82,7 +82,9 @@ class Marked:
         """In a line, for the instructor."""
         if self.problem or self.trouble:
             return self.problem or f"not judged: {self.trouble}"
-        more = self.note or (f"late: −{self.late:.0%}" if self.late else "")
+        late = f"late: −{self.late:.0%}" if self.late else ""
+        bonus = "bonus included" if self.points > self.worth else ""
+        more = "; ".join(text for text in (self.note or late, bonus) if text)
         return f"{self.points:g} of {self.worth:g}" + (f" ({more})" if more else "")
 
     @property

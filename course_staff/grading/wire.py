@@ -167,13 +167,13 @@ def _decode(data: Any, depth: int, budget: list[int]) -> Any:
         row, text = body
         return _placed(row, flat(text, torch.uint8))
     if tag == "opaque":
-        return Opaque("".join(filter(str.isprintable, body[:60])))
+        return _opaque("".join(filter(str.isprintable, body[:60])))
     if tag == "range":
         if any(type(number) is not int for number in body):
             raise Malformed("a range that is none")
         numbers = range(*body)
         # Who judges it may go through all of it. (``len`` fails above what a C long can hold.)
-        return numbers if not numbers[LONGEST_RANGE:] else Opaque("range without end")
+        return numbers if not numbers[LONGEST_RANGE:] else _opaque("range without end")
     items = [_decode(item, depth + 1, budget) for item in body]
     if tag not in ("tuple", "dict") or type(body) is not list:
         raise Malformed("a value with a tag that is none")
@@ -181,13 +181,17 @@ def _decode(data: Any, depth: int, budget: list[int]) -> Any:
 
 
 class Opaque:
-    """Stands for a value of a class that does not travel: equal to nothing but itself."""
+    """Stands for a value of a class that does not travel: equal to nothing but itself.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    It is made of a class with that class's name, because verdicts say what a value is.
+    """
 
     def __repr__(self) -> str:
-        return f"a {self.kind}"
+        return f"a {type(self).__name__}"
+
+
+def _opaque(name: str) -> Opaque:
+    return type(name, (Opaque,), {})()
 
 
 # ---- tensors: one with the memory that it lies in, or what a call takes of it --------------------

@@ -186,7 +186,7 @@ def test_what_needs_modelled_gpus_is_neither_judged_nor_counted(tmp_path: Path) 
     names = ["exchange_edges", "first_missing"]
     levels = {"core": 90, "sturdy": 10}
     items = [manifest.Item(n, "07", 10, True, levels, f"{n}-answer", "", "") for n in names]
-    release = manifest.Manifest("1", {"07_gpus": items}, "")
+    release = manifest.Manifest("1", {"07_gpus": items})
     cells = [answer_cell(f"def {name}(x):\n    return x\n", name) for name in names]
     handed = answers.read(written(tmp_path / "07.ipynb", notebook(cells)), release)
     assert [handed.answers[n].problem for n in names] == [answers.NOT_GRADED, ""]

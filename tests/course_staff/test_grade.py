@@ -206,8 +206,8 @@ def test_feedback_tells_what_check_would(graded: tuple[Path, list[str]]) -> None
 def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
     graded: tuple[Path, list[str]], tmp_path: Path, capsys, monkeypatch
 ) -> None:
-    """Another policy, files copied since then, and a roster that knows of one of the three. Where
-    nothing is judged, nothing is started that could."""
+    """Another policy, other points in the manifest, files copied since then, and a roster that
+    knows of two of the three. Where nothing is judged, nothing is started that could."""
     monkeypatch.setattr(grade, "RankServer", nullcontext)
     out, command = graded
     first = table(out)
@@ -222,14 +222,19 @@ def test_nothing_is_judged_twice_and_the_time_of_submission_stays(
         tmp_path / "roster.csv",
         f"id,submission,due\n1,anna,\n2,bert,{(due + timedelta(hours=24)).isoformat()}\n",
     )
-    assert main([*command, "--policy", str(policy), "--roster", str(roster)]) == 0
-    assert capsys.readouterr().out.count("graded before") == 3
+    release = json.loads(Path("notebooks/manifest.json").read_text())
+    release["lessons"]["04_small"]["exercises"][-1]["points"] = 30
+    more = written(tmp_path / "manifest.json", release)
+    asked = {"policy": policy, "roster": roster, "manifest": more}
+    assert main([*command, *(f"--{name}={file}" for name, file in asked.items())]) == 0
+    said = capsys.readouterr().out
+    assert said.count("graded before") == 3 and "24 of 30 (late: −40%)" in said
     assert logs == {p: p.stat().st_mtime_ns for p in out.rglob("nbval.xml")}
     rows = table(out)
     assert [r["submitted"] for r in rows.values()] == [r["submitted"] for r in first.values()]
     assert [(r["student"], r["late"], r["points"]) for r in rows.values()] == [
-        ("1", "0.4", "12"),
-        ("2", "0.2", "8"),
+        ("1", "0.4", "24"),
+        ("2", "0.2", "24"),
         ("", "0.4", "0"),
     ]
 
@@ -326,7 +331,6 @@ RELEASE = manifest.Manifest(
             )
         ]
     },
-    "",
 )
 DUE = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
