@@ -468,7 +468,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
 # * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.
-# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
+# * *`wait()` does not stop the CPU.* It makes the GPU wait instead. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
 #
 # ## Roads not taken
 #
@@ -477,7 +477,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # ## What you can do now
 #
-# * ☑ send a tensor to a peer and receive one, and begin messages now and wait for them later;
+# * ☑ send a tensor to a peer and receive one, time messages, begin them now and wait for them later;
 # * ☑ say when a send is over, under both rules, and why a program has to be right under the stricter one;
 # * ☑ read a deadlock, draw its circle, and rule one out by the order of calls;
 # * ☑ name what you must not touch before `wait()`;
