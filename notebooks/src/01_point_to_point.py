@@ -44,7 +44,7 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # * `dist.send(tensor, dst=1)` on one rank;
 # * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
 #
-# Each side must make its call, once per message, or the other waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
+# Each side must make its call, once per message, or the other side waits for ever. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
 #
 # Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. In `listen_first`, rank 0 begins; every other rank speaks (sends) only after it has listened (received). `climbs` gives each rank its three heights, lets it fetch the one before them, and takes the differences.
 
