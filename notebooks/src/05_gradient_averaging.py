@@ -497,7 +497,7 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
 #
 # **Second**, a bug that does not keep the model from learning. `share_weights` averages the parameter instead of its gradient: one word is different (compare [picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together in the next step.
 #
-# **Predict.** Does the accuracy give this bug away?
+# **Predict.** Does the accuracy show this bug?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -527,7 +527,7 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# The accuracy hardly shows it: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
+# The accuracy hardly shows it: a few test digits more or fewer can be chance. What shows the bug is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
