@@ -5,7 +5,7 @@
 #
 # ![One training step of two modelled GPUs, twice: at first computing rests during each of four reductions; then three of the four run while it computes](../../figures/07_gpus.png)
 #
-# *Where this goes: the same step twice. On the right three reductions cost no time, because the GPU computes beside them; only the last one sticks out.*
+# *Where this goes: the same step twice. On the right three reductions cost no time, because the GPU computes beside them; only the last one adds time.*
 #
 # | | |
 # |---|---|
@@ -168,7 +168,7 @@ check(all_reduce_seconds)
 #
 # $$\text{step} = 4F+\max(4B+c,\;B+4c)+0.5$$
 #
-# If computing is longer (B > c), only the *last* reduction sticks out: 4·B + c. If communication is longer, only the *first* backward does: B + 4·c. Here B is larger, and the step takes **13.56 ms**.
+# If computing is longer (B > c), only the *last* reduction adds time: 4·B + c. If communication is longer, only the *first* backward does: B + 4·c. Here B is larger, and the step takes **13.56 ms**.
 #
 # **Predict.** The network becomes four times slower, so that c is about twice B. How many milliseconds does overlap save then?
 
