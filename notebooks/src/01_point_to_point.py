@@ -372,7 +372,7 @@ with expect(Mismatch):
 # <details>
 # <summary>Hint: what does the message say?</summary>
 #
-# It needs no content: that it has arrived is all the next rank must know. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
+# It needs no content: the next rank must know only that it has arrived. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
 #
 # </details>
 
