@@ -429,7 +429,7 @@ for name, way in ways.items():
 #
 # For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor: what arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
-# Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
+# Here is the same mistake in our own code: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
 #
 # **Predict.** For which of the two does it give the right sum?
 
