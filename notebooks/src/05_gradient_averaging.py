@@ -536,7 +536,7 @@ for share, job in {share_gradients: runs[4],
 # ## More roads not taken
 #
 # * **Local SGD** averages weights on purpose, but only after many steps, to communicate less (Stich, 2019).
-# * **Compressed gradients** put fewer bytes on the wire, and are then only nearly the average (Vogels and others, 2019).
+# * **Compressed gradients** put fewer bytes on the wire, and their average is only approximate (Vogels and others, 2019).
 # * **`nn.DataParallel`** is one process with a thread per GPU. It is slower, and no longer recommended.
 #
 # ## What you can do now
