@@ -330,7 +330,7 @@ for n, [(losses, accuracy, rate), *_] in runs.items():
 #
 # If a batch does not fit into memory, split it into *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
 #
-# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. Guess before you run the cells: what share of the bytes do four micro-batches still send?
+# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. Guess before you run the cells: with `no_sync`, what share of the bytes do four micro-batches still send?
 
 # %% id="06-2ced73"
 from contextlib import nullcontext
