@@ -5,7 +5,7 @@
 #
 # ![Two training steps of four ranks, as recorded: each computes alone, then waits in all_reduce for the others](../../figures/00_hello_ranks.png)
 #
-# *Where this goes: a few cells from here, four ranks train one model, and a timeline shows when each of them computes, communicates and waits.*
+# *Where this goes: a few cells from here, four processes train one model, and a timeline shows when each of them computes, communicates and waits.*
 #
 # | | |
 # |---|---|
@@ -19,7 +19,7 @@
 #
 # Before any explanation, here is a whole distributed training job. The model learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
 #
-# * `mine` is this process's part of the batch: every `world_size`-th image, starting at index `rank`.
+# * `mine` is this process's part of the batch: every `world_size`-th image, starting at index `rank`. (`rank` is its number, and `world_size` the number of processes.)
 # * After `backward()`, each gradient goes through `dist.all_reduce`, which adds up the gradients of all processes and gives every process the sum. Divided by the number of processes, the sum is the average.
 #
 # `span` names a stretch of time for a picture further down. `run(train, world_size=4)` calls the function in four new processes, the *ranks*.
@@ -350,9 +350,9 @@ with expect(RankFailed):
 print(f"your guess: {guess}   correct: 0")
 
 # %% [markdown] id="00-c27bba"
-# Ranks 0, 1 and 3 made no mistake, but they were in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended all four, and told you the rank, the error and the line in the cell.
+# Ranks 0, 1 and 3 made no mistake, but they were in `all_reduce`, waiting for a rank that would never come. `run` saw rank 2 fail, ended the other three, and told you the rank, the error and the line in the cell.
 #
-# Without `run`, you see most messages from the ranks that made no mistake. When rank 2 dies, its connections close, and within seconds each of the others raises an error of its own:
+# Without `run`, most of the messages that you see come from ranks that made no mistake. When rank 2 dies, its connections close, and within seconds each of the others raises an error of its own:
 #
 # ```text
 # RuntimeError: […/gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:23981.
@@ -410,9 +410,7 @@ print(job.stdout)
 #
 # ## Measured: what starting costs
 #
-# How long does starting take?
-#
-# **Predict.** Which of these four takes the longest, and which the shortest time?
+# **Predict.** Which of these four takes the longest time, and which the shortest?
 #
 # * the torchrun job from above;
 # * the same file under `torch.multiprocessing.spawn`, which finds `main` because a file can be imported;

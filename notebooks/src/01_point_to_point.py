@@ -44,7 +44,7 @@ assert reference.tolist() == [30, 80, 80, -20, 50, 80, -10, -40, -110, -70, -30]
 # * `dist.send(tensor, dst=1)` on one rank;
 # * `dist.recv(tensor, src=0)` on the other. It does not return a tensor. It **fills** the one that you pass, which must already have the right size and dtype.
 #
-# Each side must make its call, once per message, or the other waits in vain. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
+# Each side must make its call, once per message, or the other side waits for ever. The rank on the other side of a message is called the *peer*. Communication between two ranks is *point-to-point*, in contrast to collectives such as `all_reduce`.
 #
 # Every rank runs the same function, so the function asks for its rank: the first rank has no left neighbour, and the last one has no right neighbour. In `listen_first`, rank 0 begins; every other rank speaks (sends) only after it has listened (received). `climbs` gives each rank its three heights, lets it fetch the one before them, and takes the differences.
 
@@ -372,7 +372,7 @@ with expect(Mismatch):
 # <details>
 # <summary>Hint: what does the message say?</summary>
 #
-# It needs no content: that it has arrived is all the next rank must know. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
+# It needs no content: the next rank must know only that it has arrived. Such a *token* may be an empty tensor. Two ranks are special. Which one begins without being told, and which one has nobody left to tell?
 #
 # </details>
 
@@ -468,7 +468,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
 # * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.
-# * *`wait()` does not stop the CPU.* It makes the GPU's current stream wait. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
+# * *`wait()` does not stop the CPU.* It makes the GPU wait instead. So a CPU clock measures only the call, and `in_order` would delay the GPU but not the CPU code that writes your file.
 #
 # ## Roads not taken
 #
@@ -477,7 +477,7 @@ assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 #
 # ## What you can do now
 #
-# * ☑ send a tensor to a peer and receive one, and begin messages now and wait for them later;
+# * ☑ send a tensor to a peer and receive one, time messages, begin them now and wait for them later;
 # * ☑ say when a send is over, under both rules, and why a program has to be right under the stricter one;
 # * ☑ read a deadlock, draw its circle, and rule one out by the order of calls;
 # * ☑ name what you must not touch before `wait()`;

@@ -84,7 +84,7 @@ draw.values(rooted, caption="A cell has the colour of the rank that it comes fro
 #
 # `follow` plays any pattern, given as a list of (from, to, how many thousand numbers). It only moves bytes: what a collective does with them on arrival is left out. All ranks read the list from top to bottom, so no rank waits for ever.
 #
-# The first cell simulates the three broadcasts on a slow network. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In its picture, press Play, or use the arrow keys. The second cell plays the three on real ranks, and adds two ways to gather and one to reduce. For each pattern it prints how many bytes travel in all, and how many the busiest rank sends. Its picture is a *traffic matrix* of the last three patterns: rows send, columns receive.
+# The first cell simulates the three broadcasts on a slow network. There, a tensor of S = 4,000 bytes takes 0.1 s of latency and 1 s of transfer. In the picture below that cell, press Play, or use the arrow keys. The second cell plays the three on real ranks, and adds two ways to gather and one to reduce. For each pattern it prints how many bytes travel in all, and how many the busiest rank sends. Its picture is a *traffic matrix* of the last three patterns: rows send, columns receive.
 
 # %% id="02-4ca62c"
 def follow(plan):
@@ -136,7 +136,7 @@ draw.traffic(*jobs[3:], titles=list(plans)[3:], caption="Three ways to bring 4 k
 # * **Chain**: no rank sends more than S bytes, but the last rank gets its copy after n − 1 messages, one after another: 3 · 1.1 = 3.3 s.
 # * **Tree**: two rounds here, ⌈log₂ n⌉ in general: 2 · 1.1 = 2.2 s.
 #
-# Whether the star or the tree is faster depends on n, S and the network. Lesson 09 compares them.
+# Whether the star or the tree is faster depends on n, S and the network. Lessons 03 and 09 compare them.
 #
 # To *gather* in a chain, each rank passes on everything that it has received, plus its own tensor. The messages grow, and come to 24,000 bytes in total. *Reducing* in a chain takes only 12,000, because a sum of three tensors is as long as one.
 #
@@ -243,7 +243,7 @@ check(my_gather)
 # %% [markdown] id="02-f4ce12"
 # ## Which operation?
 #
-# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so neither may change the result. With floats both do, in the last digits: (a + b) + c may be rounded differently from a + (b + c). So two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
+# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the result must not depend on either. A sum of floats does depend on both, in the last digits: (a + b) + c may be rounded differently from a + (b + c). So two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
 
 # %% id="02-6119fd"
 def reduced(name):
@@ -548,5 +548,5 @@ print("gloo alone:", unseen[0], "on every rank")
 # * Message Passing Interface Forum, [*MPI: A Message-Passing Interface Standard*, version 4.0](https://www.mpi-forum.org/docs/mpi-4.0/mpi40-report.pdf), 2021, chapter 6 (collective communication), and its history of the standard (1.0: May 1994)
 # * E. Chan, M. Heimlich, A. Purkayastha, R. van de Geijn, *Collective communication: theory, practice, and experience*, Concurrency and Computation 19(13), 2007, [doi:10.1002/cpe.1206](https://doi.org/10.1002/cpe.1206) (patterns and their bounds)
 # * R. Thakur, R. Rabenseifner, W. Gropp, *Optimization of Collective Communication Operations in MPICH*, International Journal of High Performance Computing Applications 19(1), 2005, [doi:10.1177/1094342005051521](https://doi.org/10.1177/1094342005051521) (trees and rings)
-# * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (what must leave home)
+# * P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, Journal of Parallel and Distributed Computing 69(2), 2009, [doi:10.1016/j.jpdc.2008.09.002](https://doi.org/10.1016/j.jpdc.2008.09.002) (how many bytes a rank has to send)
 # * JAX: [jax.lax, parallel operators](https://docs.jax.dev/en/latest/jax.lax.html#parallel-operators)

@@ -17,7 +17,7 @@
 # %% [markdown] id="04-9e20c7"
 # ## The problem, and two naive answers
 #
-# Training on many ranks leans on `all_reduce` more than on any other call: in each step it replaces every gradient by the sum over all ranks. What happens inside it?
+# Training on many ranks needs `all_reduce` more than any other call: in each step it replaces every gradient by the sum over all ranks. What happens inside it?
 #
 # Here is a case for pen and paper: four ranks with four numbers each. Rank r holds 1, 2, 3 and 4 times 10ʳ. The digits of a sum then show who is in it: 2222 contains all ranks, 202 only ranks 0 and 2. One process adds up the four tensors. That is our *reference*.
 #
@@ -429,7 +429,7 @@ for name, way in ways.items():
 #
 # For years PyTorch's own tutorial on distributed programming taught a ring all-reduce that adds the wrong tensor: what arrived was passed on, but never added. The mistake was reported in December 2019 (pytorch/pytorch#31572) and corrected in June 2020 (pytorch/tutorials#1039).
 #
-# Here is the same mistake in our own words: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
+# Here is the same mistake in our own code: every rank receives everything, and adds *its own* tensor again. We try it on four ranks of ones, whose sum is four, and on our numbers.
 #
 # **Predict.** For which of the two does it give the right sum?
 
@@ -460,9 +460,9 @@ with expect(CheckFailed):
 #
 # ## In practice
 #
-# * **Small tensors are packed.** Each call costs 2(n−1)·α, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, and DistributedDataParallel packs them into *buckets* (lesson 06).
+# * **Small tensors are packed.** Each call of a ring costs 2(n−1)·α, however few bytes it carries, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, and DistributedDataParallel packs them into *buckets* (lesson 06).
 # * **gloo** also uses rings. **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. In one communicator, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both calls together, as a pair, which works on gloo, too:
+# * **On GPUs** our ring may hang. In one group, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both calls together, as a pair, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

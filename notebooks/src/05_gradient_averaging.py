@@ -3,7 +3,7 @@
 #
 # **Train one model on many ranks, and prove that it is the same model.**
 #
-# ![The largest difference between the weights of four ranks and those of one process, step by step, on a logarithmic scale: about a millionth in float32, and hundreds of millions of times less in float64](../../figures/05_gradient_averaging.png)
+# ![The largest difference between the weights of four ranks and those of one process, step by step, on a logarithmic scale: about a millionth in float32, and hundreds of millions of times smaller in float64](../../figures/05_gradient_averaging.png)
 #
 # *The end of this lesson's first half: how far the weights of four ranks are from those of one process, step by step. The difference is rounding: in float64, with twice as many digits, it almost vanishes.*
 #
@@ -180,7 +180,7 @@ draw.lines({dtype: (range(1, 73), row) for dtype, row in differences.items()}, l
 #
 # `share_gradients` takes for granted that every gradient exists. A rank lacks one where its part of the batch did not use a layer, and frozen parameters have none at all.
 #
-# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because other code may refer to it. (DDP's gradients can be views of DDP's own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
+# **Goal.** Afterwards every rank's `.grad` holds the mean over *all* ranks, where a missing gradient counts as zero. A rank that had none has one now; a gradient that is missing on all ranks may stay None or become zero. Work in place: an existing gradient stays the same tensor object, of the same dtype, because other code may refer to it. (Lesson 06 has a wrapper whose gradients can be views of its own memory.) The model's weights and buffers are not touched. Any pattern of communication will do.
 #
 # *Core* has 2 to 5 ranks and float32. *Sturdy* adds a single rank, eight and more ranks, other dtypes, and models without parameters.
 #
@@ -320,7 +320,7 @@ check(same_everywhere)
 #
 # **Optional · 05.4 · difficulty ●●● · about 20 minutes**
 #
-# **Goal.** Take one step with cross-entropy that equals the step of a single process on the union of all ranks' batches. Batches have any sizes; some may be empty, but never all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds a single rank, eight and more ranks, float64, and models in which a layer is frozen or shared.
+# **Goal.** Take one step, with cross-entropy as the loss. It equals the step of a single process on the union of all ranks' batches. Batches have any sizes; some may be empty, but never all. Gradients left over from before do not count. Every rank returns the same float: the mean loss over all samples. *Sturdy* adds a single rank, eight and more ranks, float64, and models in which a layer is frozen or shared.
 #
 # <details>
 # <summary>Hint: two sums</summary>
@@ -456,7 +456,7 @@ draw.lines({name: (worlds, [1e3 * s for s in took]) for name, took in times.item
            "are; its latency grows with n.")
 
 # %% [markdown] id="05-239897"
-# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, and may come and go. The price is gradients that were computed with old weights. Servers live on where only a few of many weights are touched, in recommender systems (Liu and others, 2022).
+# Real systems use several servers, each with a share of the weights. With as many servers as workers, the load is that of the ring. A server also offers freedom: workers need not wait for one another, and may come and go. The price is gradients that were computed with old weights. Servers are still in use where a step touches only a few of many weights, as in recommender systems (Liu and others, 2022).
 #
 # ## Strong and weak scaling
 #
@@ -497,7 +497,7 @@ draw.lines({"weak: 256 samples per rank": (worlds, weak), "strong: 256 in all": 
 #
 # **Second**, a bug that does not keep the model from learning. `share_weights` averages the parameter instead of its gradient: one word is different (compare [picotron#39](https://github.com/huggingface/picotron/issues/39)). Each rank steps with its own gradient, and the weights are pulled together in the next step.
 #
-# **Predict.** Does the accuracy give this bug away?
+# **Predict.** Does the accuracy show this bug?
 
 # %% id="05-9e84da"
 def two_tasks():
@@ -527,7 +527,7 @@ for share, job in {share_gradients: runs[4],
     assert (apart == 0) == (share is share_gradients) and lowest > 0.9
 
 # %% [markdown] id="05-fd4334"
-# The accuracy hardly shows it: a few test digits more or fewer can be chance. What gives the bug away is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
+# The accuracy hardly shows it: a few test digits more or fewer can be chance. What shows the bug is that the ranks hold four different models. `same_everywhere` would have said so, and this is why we compared weights, and not only curves.
 #
 # ## In practice
 #
@@ -535,8 +535,8 @@ for share, job in {share_gradients: runs[4],
 #
 # ## More roads not taken
 #
-# * **Local SGD** averages weights on purpose, once every so many steps, to communicate less (Stich, 2019).
-# * **Compressed gradients** put fewer bytes on the wire, and are then only nearly the average (Vogels and others, 2019).
+# * **Local SGD** averages weights on purpose, but only after many steps, to communicate less (Stich, 2019).
+# * **Compressed gradients** put fewer bytes on the wire, and their average is only approximate (Vogels and others, 2019).
 # * **`nn.DataParallel`** is one process with a thread per GPU. It is slower, and no longer recommended.
 #
 # ## What you can do now

@@ -180,7 +180,7 @@ for name, count in counted.items():
         print(f"{count:>3} × {name}")
 
 # %% [markdown] id="06-39e931"
-# On two cores the overlap saves little, because gloo itself needs a core for its sums. On a GPU, NCCL works beside backward, as [lesson 07](07_gpus.ipynb) shows, and most of the communication can be hidden (Li and others, 2020). What is not hidden is a gap between backward and the optimizer in a profiler's timeline.
+# On two cores the overlap saves little, because gloo itself needs a core for its sums. On a GPU, NCCL works beside backward, as [lesson 07](07_gpus.ipynb) shows, and most of the communication can be hidden (Li and others, 2020). What is not hidden shows as a gap between backward and the optimizer in a profiler's timeline.
 #
 # ## Who draws which samples
 #
@@ -188,7 +188,7 @@ for name, count in counted.items():
 #
 # All shares have the same length, because all ranks have to take the same number of steps. Ten samples on four ranks make twelve draws; two are *padding*, samples already drawn (`drop_last=True` leaves some out instead). For training this hardly matters, but an accuracy should count each sample once: measure it over shares without padding, after `model.eval()`, and on the **model itself**. The wrapper's forward pass may communicate, so `ddp(x)` inside `if rank == 0:` can wait for ever for the other ranks.
 #
-# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` is per rank: eight ranks with four workers each start 32 processes. With `pin_memory=True` *and* `x.to(device, non_blocking=True)` the host does not wait for copies to the GPU. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
+# A `DataLoader` takes a sampler *or* `shuffle=True`. Its `num_workers` is per rank: eight ranks with four workers each start 32 processes. With `pin_memory=True` *and* `x.to(device, non_blocking=True)` the CPU does not wait for copies to the GPU. If the dataset has to be downloaded, one rank per machine does it while the others wait at a barrier.
 
 # %% id="06-96b6cd"
 from torch.utils.data import DataLoader, DistributedSampler
@@ -330,7 +330,7 @@ for n, [(losses, accuracy, rate), *_] in runs.items():
 #
 # If a batch does not fit into memory, split it into *micro-batches*: each `backward()` adds to `.grad`, and one optimizer step follows the last of them. Under DDP each `backward()` also reduces every bucket. All of these reductions but the last are wasted.
 #
-# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. Guess before you run the cells: what share of the bytes do four micro-batches still send?
+# Inside `with ddp.no_sync():` gradients stay on their rank. The **forward** pass has to run inside, too: it decides whether its backward pass will reduce. The first forward and backward pass outside the block reduces everything that has accumulated. Guess before you run the cells: with `no_sync`, what share of the bytes do four micro-batches still send?
 
 # %% id="06-2ced73"
 from contextlib import nullcontext
@@ -419,7 +419,7 @@ check(accumulate_step)
 #
 # **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (With `run` you would read the same some seconds later.)
 #
-# The sampler's padding prevents this. Where the number of batches is unknown (streams, filters), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes in each forward pass, and one at the end.
+# The sampler's padding prevents this. Where the number of batches is unknown (streamed or filtered data), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes in each forward pass, and one at the end.
 #
 # **Second**, the error that everybody meets: a parameter that takes no part in the loss. Its hook is never called, so its bucket never fills. DDP notices in the *next* forward pass and gives the parameter's number. `TORCH_DISTRIBUTED_DEBUG=INFO` adds its name. (Do not set DETAIL: lesson 07 says why.) If steps are meant to skip it, `find_unused_parameters=True` makes DDP search the graph for such parameters in each step. If not, you have found a bug in your model.
 
@@ -574,7 +574,7 @@ show(run(train_on, f"{files.name}/digits.pt", world_size=2, init=False).results[
 files.cleanup()
 
 # %% [markdown] id="06-e61b07"
-# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job stands still. (The files in `course_tools/jobs/` set it.) In the job below, two hosts were linked at 200 Mbit/s, and the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
+# With `--max-restarts=3` the agents start **all** ranks again when one fails. Under torch 2.15 and gloo this needs `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the agents' environment, or a new rank may read a dead one's address from the agent's store, and the job hangs. (The files in `course_tools/jobs/` set it.) In the job below, two hosts were linked at 200 Mbit/s, and the second was killed after epoch 2 and started anew. An undisturbed job prints the same losses:
 #
 # ```
 # 2 ranks, gloo, rank 0 on cpu

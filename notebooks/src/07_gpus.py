@@ -5,7 +5,7 @@
 #
 # ![One training step of two modelled GPUs, twice: at first computing rests during each of four reductions; then three of the four run while it computes](../../figures/07_gpus.png)
 #
-# *Where this goes: the same step twice. On the right three reductions cost no time, because the GPU computes beside them; only the last one sticks out.*
+# *Where this goes: the same step twice. On the right three reductions cost no time, because the GPU computes beside them; only the last one adds time.*
 #
 # | | |
 # |---|---|
@@ -18,7 +18,7 @@
 #
 # None of this course's numbers were measured on a GPU. What we do know comes from documented rules: how CUDA orders work in streams, and how NCCL orders its calls. Such rules can be *modelled*. `simulate(fn, backend="nccl")` runs your function on ranks with modelled GPUs. Tensors stay on the CPU, values are those of the real collectives, and the clocks are those of a GPU: `compute(s)` stands for a *kernel*, a piece of work for the GPU, of *s* seconds.
 #
-# In the model a call costs the host 5 µs, and a message costs what it did in lesson 03: α + S·β. On an idle GPU, a kernel starts when its call starts. So the times on this page follow from formulas, and cells check them. What the model leaves out is listed at the end.
+# In the model a call costs the CPU 5 µs, and a message costs what it did in lesson 03: α + S·β. On an idle GPU, a kernel starts when its call starts. So the times on this page follow from formulas, and cells check them. What the model leaves out is listed at the end.
 #
 # If you have a GPU, `make gpu` runs the course's exercises on NCCL and writes down what it saw.
 #
@@ -70,7 +70,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well. A plain `all_reduce(x)` is a kernel of the *current* stream, like those that compute (since torch 2.7; before, it had a stream of its own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, where the reduction starts when the compute stream has done all that it was given before. `work.wait()` later makes the compute stream wait for the sum. A profiler shows plain calls among your kernels, and asynchronous ones in a row of their own.
+# NCCL's calls are kernels as well. A plain `all_reduce(x)` runs in the *current* stream, the compute stream, like other kernels (since torch 2.7; before, it had a stream of its own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, where the reduction starts when the compute stream has done all that it was given before. `work.wait()` later makes the compute stream wait for the sum. A profiler shows plain calls among your kernels, and asynchronous ones in a row of their own.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
@@ -81,7 +81,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 # | `dist.barrier()` | blocks until every rank has come | waits, too |
 # | `synchronize()` | blocks until all streams are empty | goes on |
 #
-# Watch the row with `.item()`: a loss that is printed in every step makes the host wait for its GPU in every step.
+# Watch the row with `.item()`: a loss that is printed in every step makes the host wait for its GPU each time.
 
 # %% id="07-fc1a63"
 def one_step(look):
@@ -168,7 +168,7 @@ check(all_reduce_seconds)
 #
 # $$\text{step} = 4F+\max(4B+c,\;B+4c)+0.5$$
 #
-# If computing is longer (B > c), only the *last* reduction sticks out: 4·B + c. If communication is longer, only the *first* backward does: B + 4·c. Here B is larger, and the step takes **13.56 ms**.
+# If computing is longer (B > c), only the *last* reduction adds time: 4·B + c. If communication is longer, only the *first* backward does: B + 4·c. Here B is larger, and the step takes **13.56 ms**.
 #
 # **Predict.** The network becomes four times slower, so that c is about twice B. How many milliseconds does overlap save then?
 
@@ -214,7 +214,7 @@ draw.timeline(beside, caption="On the slow network the communicator's stream nev
 # %% [markdown] id="07-fcd7d8"
 # Overlap can hide the smaller of two amounts, no more. On the fast network it hides three reductions; on the slow one three backward passes. There the step takes nearly twice as long as its computing, and no better overlap can help: it needs fewer bytes, or a faster link.
 #
-# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here is a small model with both, on a link of 0.8 GB/s, without an optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step, because DDP rebuilds its buckets after the first.
+# DDP writes this step for you, with a bucket per layer; FSDP's `fully_shard` keeps only a part of each layer on a rank and gathers the rest before it is used. Here each of them wraps a small model, on a link of 0.8 GB/s, without an optimizer. `Busy` stands for the computing: F forward, B backward. We time the third step, because DDP rebuilds its buckets after the first.
 
 # %% id="07-b26ed3"
 from torch.distributed.device_mesh import init_device_mesh
@@ -267,7 +267,7 @@ draw.timeline(nccl, between=(nccl.seconds - nccl.results[0], nccl.seconds), capt
               "gathers the next layer's weights while this one computes, and scatters the sums.")
 
 # %% [markdown] id="07-228c12"
-# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, by plain calls in streams that it makes, which saves a third.
+# DDP overlaps under gloo as well: its reductions are asynchronous there, too. FSDP on the CPU waits for each gather before it goes on; on a GPU it gathers the next layer's weights while this one computes, by plain calls in streams of its own, which saves a third.
 #
 # ## Your turn: average_while_computing
 #
@@ -338,7 +338,7 @@ draw.timeline(slow, caption="Rank 2 comes last, and its kernel is the shortest."
 #
 # Under gloo each send and receive is on its own. Under NCCL the calls of a communicator queue up, and a send at the head of the queue waits until the receive on the other side is at the head of *its* queue. So the exchange of lesson 01, in which everybody calls `isend` and then `irecv`, can hang, and with large messages does: each rank's send is first in its queue, and its receive stands behind the send. `dist.batch_isend_irecv` makes one call of several, whose parts start together.
 #
-# NCCL has **no tags**: between two ranks, messages meet in the order of the calls. Nor can a rank receive from *whichever* rank sends first. And if you use several groups, use them **in the same order** on all ranks. Otherwise each of two GPUs may be occupied by a kernel that waits for the other GPU: see [lesson 08](08_groups.ipynb).
+# NCCL has **no tags**: between two ranks, messages meet in the order of the calls. A rank cannot receive from *whichever* rank sends first, either. And if you use several groups, use them **in the same order** on all ranks. Otherwise each of two GPUs may be occupied by a kernel that waits for the other GPU: see [lesson 08](08_groups.ipynb).
 #
 # Both functions below work on gloo. The second batches two letters and tells them apart by their tags. NCCL would swap them without a word; the model reports it.
 
@@ -431,7 +431,7 @@ with expect(Hazard):
 #
 # ## A job that hangs, or fails
 #
-# On a cluster, nothing shows you who waits for whom. Under NCCL, a collective that does not end within the `timeout` of its group, ten minutes unless `init_process_group(timeout=…)` says otherwise, is noticed by a *watchdog* thread. The watchdog ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. In its table, "Root Cause" is the rank that *ended* first; with several machines, compare the tables' times. If that rank raised an exception, it is the culprit. After a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
+# On a cluster, nothing shows you who waits for whom. Under NCCL, a group has a `timeout`: ten minutes, unless `init_process_group(timeout=…)` says otherwise. When a collective takes longer, a *watchdog* thread ends the process, so there is no exception to catch: what you have is the log. Torchrun then ends the other ranks of its machine. In its table, "Root Cause" is the rank that *ended* first; with several machines, compare the tables' times. If that rank raised an exception, it is the culprit. After a timeout it is a victim, and the rank that hung is listed as ended by SIGTERM.
 #
 # Variables are read when a rank starts, so set them **before** the job. For a job that hangs now there is `py-spy dump`.
 #
@@ -447,11 +447,11 @@ with expect(Hazard):
 # | `RendezvousTimeoutError` | look for the other agents | one was not started, or has another `--rdzv-id`. The port is fine |
 # | `RendezvousConnectionError` | at the start: `nc -zv HOST PORT`, with HOST and PORT of `--rdzv-endpoint`. Later: the log of the torchrun on HOST | whether the port can be reached. Later the error is a consequence: the torchrun on HOST, which keeps the store, has ended |
 # | it hangs after hours | before: `mkdir -p`, then `TORCH_FR_DUMP_TEMP_FILE=/shared/dumps/fr_`, an absolute path. After: `torchfrtrace --allow-incomplete-ranks /shared/dumps` | PyTorch's *Flight Recorder* dumps the last calls of each rank: who is missing where, if every rank has left a dump. A rank that hung outside of NCCL may leave none: then the tool names only that rank, and with `-j` what the others called last. Without the folder there is no dump; without the option a missing dump is an AssertionError |
-# | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may stand still |
+# | a rank dies now and then | `--max-restarts=3`, checkpoints, and for gloo on torch 2.15 `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` | all ranks start again from the last checkpoint. Without the variable they may hang |
 #
 # The files in [course_tools/jobs](../../course_tools/jobs/train.sbatch) set what they need of this.
 #
-# You can see some of this on a laptop. The next two cells start four jobs under torchrun, side by side, and print the telling line of each. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. In the third cell `run` finds unequal shapes beside DDP. The cell then writes a script for CUDA and NCCL, which [`rehearse`](../../docs/rehearse.md) plays on two modelled GPUs: you see the hang before you have GPUs.
+# You can see some of this on a laptop. The next two cells start four jobs under torchrun, side by side, and print the line that matters in each log. Three are broken; the fourth only wraps a model in DDP, with DETAIL set. This takes fifteen seconds. In the third cell `run` finds unequal shapes in a program with DDP. The cell then writes a script for CUDA and NCCL, which [`rehearse`](../../docs/rehearse.md) plays on two modelled GPUs: you see the hang before you have GPUs.
 
 # %% id="07-106cf4"
 import os, re, subprocess, sys, tempfile
@@ -529,9 +529,9 @@ assert rehearsed.returncode == 1 and "batch_isend_irecv" in rehearsed.stderr
 #
 # **Optional · 07.4 · difficulty ●●● · about 20 minutes**
 #
-# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks stand still. Nearly all of them wait. The one that holds them up does not, and the call that it has missed is often in another group.
+# A Flight Recorder dump lists the calls of a rank: for each the group, the members, a number within the group (`seq`) and the op. A thousand ranks hang. Nearly all wait in a call. The one that holds them up does not, and the call that it missed often belongs to another group than theirs.
 #
-# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted. There must be at least one. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
+# **Goal.** `dumps[rank]` is the list of that rank's calls, in order, each a dictionary such as `{"group": "tp01", "members": [0, 1], "seq": 0, "op": "all_reduce"}`. A call (group, seq) is *complete* when all members have made it. If they made it with different ops, the op of the majority counts (in a tie, that of the lowest rank which made the call), and the others count as if they had not made it. A rank *waits* if it has made a call, with the op that counts, and the call is not complete. Return `(group, seq, ranks)`: a call that is not complete, and the members that have neither made it nor wait in another call, sorted. At least one member must remain. If there are several such calls, take the first by group name, then by `seq`. Return `None` if there is none. Example: rank 0 waits for rank 1 in group `tp01`, rank 1 waits for everybody in call 0 of `all`, and rank 2 has called nothing. The answer is `("all", 0, [2])`.
 #
 # In a verdict, `0: all#0 tp01#0; 1: all#0` means: rank 0 has made call 0 of group `all` and call 0 of `tp01`, rank 1 only the first. `tp01` has the members 0 and 1, `all` has everybody, and `all#1/broadcast` is a call of another op than `all_reduce`.
 #
@@ -578,10 +578,10 @@ check(first_missing)
 # %% [markdown] id="07-a167ab"
 # ## In practice
 #
-# * **One process, one GPU.** The three device lines of the diff in [lesson 06](06_ddp.ipynb): `set_device` comes before anything uses CUDA.
+# * **One process, one GPU.** Use the three device lines of the diff in [lesson 06](06_ddp.ipynb); `set_device` comes before anything uses CUDA.
 # * **Which NCCL?** Since torch 2.15, `backend="nccl"` is a new implementation, ProcessGroupNCCL2. `TORCH_DIST_USE_NCCL2=0` or `backend="nccl-legacy"` brings back the old one.
 # * **Feeding the GPU.** A plain `x.to(device)` makes the host wait for its copy in every step. With `DataLoader(pin_memory=True)` and `x.to(device, non_blocking=True)` it only queues the copy, as [ddp.py](../../course_tools/jobs/ddp.py) does.
-# * **How are the GPUs connected?** `nvidia-smi topo -m` says. Within a machine, copies over NVLink or PCIe avoid the host's memory. Between machines, GPUDirect RDMA does.
+# * **How are the GPUs connected?** `nvidia-smi topo -m` shows it. Within a machine, copies over NVLink or PCIe avoid the host's memory. Between machines, GPUDirect RDMA does.
 # * **CPU tensors** have no place in an NCCL group. `init_process_group("cpu:gloo,cuda:nccl")` makes a group with both backends.
 # * **Several ranks on one GPU.** NCCL refuses. NCCL 2.30, which comes with torch 2.15, has an experimental `NCCL_MULTI_RANK_GPU_ENABLE=1`: good for trying a program, not for speed.
 #

@@ -106,11 +106,11 @@ draw.timeline(grid, caption="The two rows talk at the same time, and so do the t
 #
 # Groups save twice. A rank hears only what it needs, and groups without a common rank talk at the same time.
 #
-# Take S = 2²⁰ bytes per rank, and let collectives run as rings over the links of lesson 03. Gathering everything takes n−1 steps in which each rank passes on a whole tensor:
+# Take S = 2²⁰ bytes per rank, and let collectives run as rings over the links of lesson 04: α is 5 µs, and 1/β is 25 GB/s. Gathering everything takes n−1 steps in which each rank passes on a whole tensor:
 #
 # $$T = (n-1)(\alpha+S\beta)$$
 #
-# An all_reduce in a group of g ranks takes what lesson 04 found, 2(g−1)·(α + S/g·β), with g in place of n. How many ranks the world has does not matter. In our grid this happens twice: in a row of three, then in a column of two. The cell compares both formulas with the recorded times, to nine digits.
+# An all_reduce in a group of g ranks takes what lesson 04 found, with g in place of n: 2(g−1)·(α + S/g·β). How many ranks the world has does not matter. In our grid this happens twice: in a row of three, then in a column of two. The cell compares both formulas with the recorded times, to nine digits.
 
 # %% id="08-962ca9"
 alpha, beta, S, rings = 5e-6, 1 / 25e9, 2**20, Network(collectives="messages")  # as rings
@@ -172,7 +172,7 @@ print("rank 4, along and down:", *both[4][0], "at", both[4][2])
 #
 # **Required · 08.1 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups passes, a DeviceMesh too. But use `new_group`: the mistakes that you can make with it are those of large programs. (Rule 1 has an exception: with `use_local_synchronization=True` only members need to call.)
+# **Goal.** Write for a grid of any shape what `my_group` does for ours: `grid_groups(rows, cols)` returns this rank's row group and its column group. The grid is filled row by row, and rows · cols is the number of ranks. A grid may have one row or one column only; a group of one rank is a group, too. Any way of making groups passes, a DeviceMesh too. But use `new_group`: the mistakes that you can make with it happen in large programs, too. (Rule 1 has an exception: with `use_local_synchronization=True` only members need to call.)
 #
 # <details>
 # <summary>Hint: which ranks are in a row?</summary>
@@ -303,7 +303,7 @@ draw.values(turned, caption="An all_to_all of four ranks with blocks of one numb
 #
 # $$T = (n-1)\left(\alpha+\frac{S}{n}\beta\right) \text{ for all\_to\_all, and } T = (n-1)(\alpha+S\beta) \text{ for gathering everything}$$
 #
-# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. So the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 09](09_trees_at_scale.ipynb).)
+# (Thakur, Rabenseifner and Gropp, 2005). The more ranks there are, the smaller the blocks become. So the bytes of an all_to_all take about as long on 32 ranks as on 8. The latencies grow: n−1 messages leave every rank, one after another. That is the weak side of all_to_all: see "Roads not taken". (A rank that starts all its sends and receives at once pays only one α in our model: see the box "What overlaps" in [lesson 03](03_cost_model.ipynb).)
 
 # %% id="08-ffdfd2"
 def exchange(elements):
