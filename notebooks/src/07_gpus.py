@@ -306,7 +306,7 @@ def four_layers():
     average_while_computing([(B, torch.ones(size)) for _ in range(L)])
 
 draw.timeline(on_gpus(four_layers, world_size=2), caption="Computing should leave no gaps, "
-              "and only the last reduction should stick out.")
+              "and only the last reduction should add time.")
 
 # %% exercise="average_while_computing" role="check"
 check(average_while_computing)
@@ -391,7 +391,7 @@ def exchange_edges(x: Tensor) -> tuple[Tensor, Tensor]:
 
     Every rank calls it with a tensor of the same shape (rows, …) and dtype; rows is at least 1.
     Returns (from_left, from_right), new tensors of the shape of x[0]: the last row of rank − 1,
-    and the first row of rank + 1. Ranks count round the ring; who is alone gets its own edges.
+    and the first row of rank + 1. Ranks count round the ring, and a rank alone gets its own edges.
 
     Budget: each rank sends two messages, of one row each.
     """
