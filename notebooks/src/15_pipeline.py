@@ -381,7 +381,7 @@ draw.timeline(zero, caption="Zero bubble in the shape of a V (rank 0 has the fir
               "stage): weights' gradients, the darkest, fill the gaps.")
 
 # %% [markdown] id="15-a65e12"
-# The work alone takes 24 ms. Interleaving took 28.5 ms, and zero bubble takes 25.5 ms. Only the idle time at the start remains: until the first micro-batch has come, a rank has nothing to do. Such a schedule needs enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
+# The work alone takes 24 ms. Interleaving took 28.5 ms, and zero bubble takes 25.5 ms. Once a rank has begun, it does not wait any more. What remains is the start: until the first micro-batch has come, a rank has nothing to do. Such a schedule needs enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
 #
 # ## Break it: three hangs
 #
