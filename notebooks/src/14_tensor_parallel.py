@@ -352,7 +352,7 @@ check(vocab_parallel_cross_entropy)
 # %% [markdown] id="14-790a71"
 # ## A long sequence, round a ring
 #
-# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. A rank's queries need everybody's keys and values. To gather all of them takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
+# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. A rank's queries need everybody's keys and values. To gather all of them takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has. Meanwhile it sends that block to its right neighbour, and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
 #
 # A softmax over scores that come block by block needs the same trick as the vocabulary: subtract a maximum, and then add up. But the maximum is not known yet. So keep for each row the maximum m so far, the sum s of exp(score − m), and the sum o of exp(score − m)·v. When a block brings a larger maximum m', everything that has been added up is too large: multiply s and o by exp(m − m'). In the end the result is o/s. This is an *online softmax*.
 #
