@@ -52,7 +52,7 @@ assert torch.allclose(y, torch.stack(one_by_one), atol=1e-6)
 #
 # ## There and back
 #
-# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have spoken.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no counts of its own: its sizes are those of the way there, with the two lists swapped.
+# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have chosen.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no counts of its own: its sizes are those of the way there, with the two lists swapped.
 #
 # In the cell, four ranks have a few tokens each, and expert e lives on rank e. A token carries only the number of its expert, and that is also its colour in the picture: {1} is a token for expert 1.
 
