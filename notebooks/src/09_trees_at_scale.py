@@ -17,7 +17,7 @@
 # %% [markdown] id="09-12d30e"
 # ## The problem: α, two thousand times
 #
-# The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": these tensors have a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
+# The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": each takes a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
 #
 # Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
@@ -49,7 +49,7 @@ print(f"one message: {1e6 * message:.2f} µs   ring of 8: {1e6 * ring.seconds:.2
 # %% [markdown] id="09-470cfa"
 # ## One tells one, two tell two
 #
-# Take the simpler half first: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**, and no algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**: the tree of lessons 02 and 03.
+# Begin with a broadcast: one rank has the tensor, and all others want it. The root tells one rank. Now two have it, and each of them tells one more. Then four tell four. The number of ranks that have the tensor doubles in every **round**. No algorithm needs fewer rounds: a rank that has nothing has nothing to pass on, and in a round a rank sends at most one message (the *one-port* model, see the box below). So n ranks take at least ⌈log₂ n⌉ rounds, where ⌈x⌉ rounds up. The pattern is a **binomial tree**: the tree of lessons 02 and 03.
 #
 # `ROUNDS` is this tree for eight ranks: who sends to whom, round by round. `by_the_table` follows it.
 
@@ -108,7 +108,7 @@ assert (rounds, round(at_once, 1), round(1e6 * 1023 * message)) == (10, 5.3, 511
 #
 # **Goal.** Write the tree for any number of ranks and any root, with `send`, `recv`, `isend` and `irecv` alone. It works in place: afterwards every rank's `tensor` is src's. **Budget:** in `simulate` the last rank has it after at most ⌈log₂ n⌉·(α + S·β); no rank sends more than ⌈log₂ n⌉ messages, none longer than the tensor. All together send n−1 tensors: n−1 ranks have to receive one, and none receives it twice.
 #
-# *Core* asks for 2 to 5 ranks and contiguous float32 vectors. *Budget* has up to 16 ranks, once up to 99, on fast links and slow ones. *Sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand ranks. There nine messages' time is right: a rank is as many messages from the root as its number, counted from the root, has ones in binary, and no number below a thousand has ten.
+# *Core* asks for 2 to 5 ranks and contiguous float32 vectors. *Budget* has up to 16 ranks, in one case up to 99, on fast links and slow ones. *Sturdy* adds one rank, up to 17 ranks, no elements, matrices, other dtypes and strided tensors. The cell below the stub plays yours on a thousand ranks. There nine messages are right: the tensor reaches a rank after as many messages as the rank's number, counted from the root, has ones in binary, and no number below a thousand has ten.
 #
 # <details>
 # <summary>Hint: any root</summary>
@@ -192,7 +192,7 @@ draw.values(who, caption="Whose numbers are in each rank's sum at the start and 
             "of three rounds: one, two, four, all eight.")
 
 # %% [markdown] id="09-49baad"
-# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. The n − p extra ranks first hand their tensors to others, p ranks double, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
+# **What it costs.** Each of the log₂ n rounds takes α + S·β: every message is the whole tensor. Where n is no power of two, let p be the largest one below n. First the n − p extra ranks hand their tensors to others, then p ranks do the doubling, and at the end the extra ranks are sent the sum. That makes ⌊log₂ n⌋ + 2 rounds, where ⌊x⌋ rounds down: one more than ⌈log₂ n⌉.
 #
 # **The same bits.** In round k both partners add the same two numbers, and a + b is b + a to the last bit. So all ranks end with equal bits. If every rank adds up in an order of its own, the last bits may differ. PyTorch once had such an all-reduce for GPUs on NVLink: a program that branched on the last digit could hang (pytorch/pytorch#129501).
 #
@@ -381,9 +381,9 @@ draw.areas(ns, rows, {way: points[way] for way in WAYS if points[way]}, "ranks",
            "what simulated runs found. The tree wins nowhere.")
 
 # %% [markdown] id="09-d6f05c"
-# Read the map from bottom to top. For few bytes α counts, and the way with the fewest α wins. For many bytes S·β counts, and the ring sends the least. In between is doubling, and its area grows with n. Where n is no power of two it takes two rounds more than the power of two below; that gives the ragged edges.
+# Read the map from bottom to top. For few bytes α counts, and the way with the fewest α wins. For many bytes S·β counts, and the ring sends the least. Doubling lies in between, and its area grows with n. Where n is no power of two, doubling takes two rounds more than for the power of two below: hence the ragged edges.
 #
-# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. The bytes are the ring's, in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (If n is no power of two, it takes a little longer, which the map leaves out.) Without `collectives=`, `simulate` takes the smaller of this time and doubling's.
+# There are others. **Rabenseifner's** all-reduce (2004) first *halves*: partners exchange the half that the other one is to finish, then a quarter, and so on; then doubling puts the parts together. It sends the ring's bytes in fewer steps: $2\lceil\log_2n\rceil\,\alpha+\frac{2(n-1)}{n}S\beta$. (If n is no power of two, it takes a little longer, which the map leaves out.) Without `collectives=`, `simulate` takes the smaller of this time and doubling's.
 
 # %% id="09-b73347"
 rows = {nbytes: [min(t, key=t.get) for t in (five(n, nbytes) for n in ns)] for nbytes in rows}
@@ -407,7 +407,7 @@ draw.areas(ns, rows, {"halving, then doubling": points["ring"]}, "ranks", "bytes
 #
 # A **node** is a machine, often with eight GPUs. Inside, NVLink joins them; between nodes there are network cards. Our numbers are those of a cluster in NVIDIA/nccl-tests#119: A100 GPUs on NVLink 3 (300 GB/s per GPU and direction), and four InfiniBand HDR cards per node (25 GB/s each, 100 GB/s in all). `Network.cluster` models it: ranks of one node share one link out and one link in.
 #
-# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. An all-gather within each node ends it. The cell compares its messages with those of a flat ring, on four nodes of four. `ring_of` makes both; it sends zeros, because only bytes count. Guess first: which sends most bytes out of a node, ring, hierarchy or doubling?
+# A **hierarchy** uses this. First a reduce-scatter within each node leaves each GPU with an eighth of the node's sum. Then each GPU sums its eighth with its counterparts on the other nodes. An all-gather within each node ends it. The cell compares its messages with those of a flat ring, on four nodes of four. `ring_of` makes both; it sends zeros, because only bytes count. Guess first: which sends most bytes out of a node, ring, hierarchy or doubling?
 
 # %% id="09-bc6b6b"
 def ring_of(ranks, nbytes, steps):
@@ -477,13 +477,13 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
 # %% [markdown] id="09-82ef35"
 # ## Is one link per rank right?
 #
-# Everywhere else in the course each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100. It is wrong for eight GPUs that share four cards, or one: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
+# Everywhere else but in lesson 17 each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100. It is wrong for eight GPUs that share four cards, or one: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
 # * the way from a GPU to its card, over PCIe, costs nothing;
 # * nodes of a large network share the uplinks of their switches.
 #
-# So a single flat ring is predicted too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
+# So our single flat ring is too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
 #
 # ## Your turn: hierarchical_all_reduce
 #
@@ -544,7 +544,7 @@ check(hierarchical_all_reduce)
 # %% [markdown] id="09-ff075e"
 # ## Break it: a tree for powers of two
 #
-# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks it works. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks as well as with 4.
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks it works. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks, too.
 
 # %% id="09-a4ea1f"
 def for_powers_of_two(tensor):

@@ -10,7 +10,7 @@
 # | | |
 # |---|---|
 # | **Do** | average gradients after backward, in one call, in buckets, and while backward computes; compare with DDP; break it with one unused layer; send eight bits in place of 32; normalise over the batches of all ranks |
-# | **Learn** | hooks; why buckets have a best size; why they have an order; what `no_sync` looks at; how a gradient passes through a collective |
+# | **Learn** | hooks; why buckets have a best size; why they have an order; which pass decides about `no_sync`; how a gradient passes through a collective |
 # | **Need** | lessons [06](06_ddp.ipynb) (what DDP does) and [07](07_gpus.ipynb) (the modelled GPU, overlap) |
 # | **Time** | about 75 minutes with the required exercise, 120 with the optional ones as well |
 #
@@ -260,7 +260,7 @@ with expect(Deadlock):
 #
 # **Goal.** Decide which parameter belongs to which bucket, without asking another rank: the first step to a wrapper for every model. Go through the parameters from the last to the first. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there, or when the next parameter has another dtype. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
 #
-# In a verdict, `sizes 2 4f 2d` means parameters of two floats, of four floats that are frozen, and of two of float64. Parameter k is filled with the number k, so you see where it went.
+# In a verdict, `sizes 2 4f 2d` means three parameters: two floats, four frozen floats, and two numbers of float64. Parameter k is filled with the number k, so you see where it went.
 #
 # <details>
 # <summary>Hint: when does a bucket close?</summary>

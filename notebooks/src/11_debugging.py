@@ -64,7 +64,7 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 # All three begin with the same lines:
 #
 # * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. Before each forward pass the wrapper broadcasts the buffers of BatchNorm from rank 0, so rank 0 makes a call that rank 1 does not make.
-# * **batches.py** averages its gradients by hand, and rank 1 has one batch fewer than rank 0. After its last batch it goes on to the sum of the results.
+# * **batches.py** adds up its gradients by hand, and rank 1 has one batch fewer than rank 0. After its last batch it goes on to the sum of the results.
 # * **loader.py** has a loader that never delivers on rank 1: a queue that nobody fills.
 #
 # `start` writes a script into a folder, and starts it with torchrun on two ranks. `listen` reads what a job says from step 1 on, and ends it when it has been silent for too long. The last of these cells starts evaluation.py and batches.py side by side under plain torchrun. It gives up on evaluation.py after three seconds without a word. Guess: what does each say?
@@ -175,7 +175,7 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
           "it: gloo's timeout beside what was measured above.")
 
 # %% [markdown] id="11-5f1d07"
-# Read the report on evaluation.py slowly. It names the ranks, both calls and both lines. Then it names the place where the ranks had parted *before*: the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (The two calls that do not fit come from one line of the script, one in forward, the other in backward. The calls that are counted before them are DDP's own.) In batches.py the lengths of the tensors differ because the *lines* do: rank 0 averages the gradient of a batch that rank 1 does not have. So compare the lines first. Where the lines differ, a call is missing on one rank, and the difference of the tensors follows from that.
+# Read the report on evaluation.py slowly. It names the ranks, both calls and both lines. Then it names the place where the ranks had parted *before*: the call of the wrapper on rank 0. It does not blame one of the two, because the calls alone do not tell which rank is wrong. (The two calls that do not fit come from one line of the script, one in forward, the other in backward. The calls that are counted before them are DDP's own.) In batches.py the lengths of the tensors differ because the *lines* do: rank 0 sums the gradients of a batch that rank 1 does not have. So compare the lines first. Where the lines differ, a call is missing on one rank, and the difference of the tensors follows from that.
 #
 # | | batches.py: calls that do not fit | loader.py | replicas that part (see below) | needs |
 # |---|---|---|---|---|
@@ -191,7 +191,7 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
 #
 # ## An incident on two machines, from start to end
 #
-# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: a rank whose loss is not finite leaves out backward and the averaging of gradients. At step 1 only rank 1 has such a loss. It goes on to the average of the losses, while rank 0 averages gradients.
+# incident.py trains on two machines, with a rank on each. Somebody has protected it from bad samples: a rank whose loss is not finite leaves out backward and the all_reduce of gradients. At step 1 only rank 1 has such a loss. It goes on to the all_reduce of losses, while rank 0 sums gradients.
 #
 # Your machine plays both. There is a torchrun for each, as there would be on a cluster, and the two meet at one address. `--keep` names a folder that both machines see. With it, the report on either machine speaks of all ranks; without it, each machine knows its own. The machine that sees the mistake first reports it, and ends the job. Afterwards `--read FOLDER` compares the logs again, on any machine that sees the folder. The first cell below prints the report of `--read`.
 #
@@ -499,7 +499,7 @@ print(f"catches {caught} of 9 wrong ones, refuses {refused} of 5 right ones")
 check(test_all_reduce)
 
 # %% [markdown] id="11-5ea7d1"
-# ## Which rank costs the others how much?
+# ## How long do the others wait for a rank?
 #
 # A job that does not hang can still stand still for most of its time, because each collective waits for its last rank. A trace has the time at which each rank *entered* each call. From these times you can charge the last rank with the seconds that all the others have waited.
 #
@@ -510,7 +510,7 @@ check(test_all_reduce)
 # <details>
 # <summary>Hint: three ranks by hand</summary>
 #
-# They enter at 0, 1 and 4 seconds. Rank 0 has waited 4 seconds and rank 1 three: rank 2 has cost 7. That rank 1 came after rank 0 costs nothing, since nobody went on when it came.
+# They enter at 0, 1 and 4 seconds. Rank 0 has waited 4 seconds and rank 1 three: rank 2 has cost 7. Rank 1 came after rank 0, but that costs nothing: all still waited for rank 2.
 #
 # </details>
 
@@ -563,7 +563,7 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 #
 # * **Before the job**: start it with `watch --keep FOLDER`, in a folder that all machines share. Set a `timeout=` that you are ready to wait, and on NCCL set `TORCH_FR_DUMP_TEMP_FILE` (lesson 07).
 # * **Settings** that torch reads as it is imported (`TORCH_DISTRIBUTED_DEBUG`) have to be set outside the script: `watch` imports torch before the script's first line.
-# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` tells calls that do not fit. After the job has ended, `--read FOLDER` tells which call was missing (the folder of `--keep`).
+# * **On NCCL** calls are queued and return at once, so no rank waits in Python. `watch` reports calls that do not fit. After the job has ended, `--read FOLDER` says which call was missing (the folder of `--keep`).
 # * **Shrink the job**, if the program is at fault. A wrong program that hangs on 512 ranks nearly always hangs on two. Play its function with `run` or `simulate`: the same sentences come in two seconds. A fault of cables, GPUs, disks or stragglers does not shrink: for those take the checklist above, on all 512 ranks.
 # * **Compare replicas** every thousand steps: a digest reads each tensor once, and only its few bytes travel.
 # * **Test what you would not look at**: the gradient of the input, the second call, the length that does not divide, the last rank.
@@ -571,7 +571,6 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 # ## Roads not taken
 #
 # * **Replay**: record what every rank received, and run one rank alone in a debugger, as tools for MPI do.
-
 # * **A debugger in each rank**: `torch.distributed.breakpoint()` stops one rank with pdb while the others wait.
 #
 # ## What you can do now

@@ -5,7 +5,7 @@
 #
 # ![The loss of a job that was stopped after nine steps and went on: with everything restored it lies on the curve of the undisturbed job, and with one thing forgotten it leaves it](../../figures/12_recovery.png)
 #
-# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is another one.*
+# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is a different one.*
 #
 # | | |
 # |---|---|
@@ -29,9 +29,9 @@
 # * the **position**: the epoch, for `set_epoch`, and how many batches of it have been used;
 # * the **generators**: dropout draws random numbers, each rank its own. A dataset's samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's generator. A **GradScaler** has a state, too.
 #
-# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, and otherwise after it. Only the generators differ between ranks, so one rank can write the file.
+# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, and otherwise after it. Only the generators differ between ranks: they are gathered, and one rank writes the file.
 #
-# **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. After which of them does PyTorch raise an error? Write it into `guess`.
+# **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. For which of them does PyTorch raise an error? Write it into `guess`.
 
 # %% id="12-8cba00"
 import copy, math, os, random, signal, tempfile, threading, time
@@ -127,7 +127,7 @@ draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="If nothing
            "curve is that of the undisturbed job, bit for bit. Every other curve leaves it.")
 
 # %% [markdown] id="12-5bc849"
-# No error, and each curve looks like training. So test a resume by equality with an undisturbed job: stop in the middle of an epoch, at its end, and one step after. On a GPU that takes deterministic kernels.
+# No error, and each curve looks like training. So test a resume by equality with an undisturbed job: stop in the middle of an epoch, at its end, and one step after. On a GPU that needs deterministic kernels.
 #
 # An epoch has 6 batches, and a job that stops after 12 leaves the curve. So our own loop has a mistake, and step 9 did not show it. `iter(loader)` draws a number from torch's generator, even if the sampler has a generator of its own. `train` restores the generators after that call or, with `early`, before it. In the middle of an epoch the saved job has already called `iter(loader)`, so restore after the call. At an epoch's end it has not called it for the next epoch, so restore before the call.
 #
@@ -173,14 +173,14 @@ found = [[run(after_death, save, k, f"{files.name}/state.pt", world_size=1).resu
           for k in sizes] for save in (onto_the_path, replaced)]
 assert found == [["lost"] * 5 + [2], [1] * 5 + [2]]  # with room enough, the new one
 draw.bars({"onto the path": found[0].count("lost"), "replaced": found[1].count("lost")}, exact=True,
-          unit="deaths of 5", caption="Every death loses an overwritten file, and no replaced one.")
+          unit="deaths of 5", caption="Each death loses an overwritten file, never a replaced one.")
 
 # %% [markdown] id="12-33b1ef"
 # ## Your turn: Checkpoint
 #
 # **Required · 12.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. A process may be killed at any moment of `save`, also twice in a row. Then `load` in the next process returns the last state or the new one, whole, or None if nothing was ever saved. If the file is no checkpoint, `load` raises an error. (After None the job would write over a file that could be mended.)
+# **Goal.** A class that saves and loads. `path` is a string, in a folder that exists. A process may be killed at any moment of `save`, also twice in a row. Then `load` in the next process returns the last state or the new one, whole, or None if nothing was ever saved. If the file is no checkpoint, `load` raises an error. (None would let the job write over a file that could be mended.)
 #
 # **Budget:** a file gets its name only after its bytes are synced. At most one other file of yours lies beside it, and the next save clears what a killed one has left. *Sturdy* adds a full disk (`save` raises an error, and the last state is still there), damaged and foreign files at the path, and files of others in the folder, even another checkpoint that is saved at the same time.
 #
@@ -283,7 +283,7 @@ for name, way in ways.items():
 # * Step k of epoch e takes the k-th batch of a `DataLoader` with `DistributedSampler(job.dataset, seed=0)` after `set_epoch(e)`. The loss is the cross-entropy. Gradients begin at zero and are averaged over the ranks. Then come `optimizer.step()`, `scheduler.step()`, and the checkpoint, which one rank writes.
 # * The loader has no generator of its own, so `iter(loader)` draws from torch's. Nothing is seeded anew.
 # * It trains to step `until`, counted from the very first one. If `folder` has a checkpoint, it goes on from that.
-# * It returns this rank's own losses of the steps that it has made now.
+# * It returns this rank's own losses of the steps made now.
 #
 # Losses and weights are compared, within 1e-5, with those of the same loop that nobody stops. DDP would change the last bits. Jobs end anywhere in an epoch. `weights_only=True` does not take numpy's state as it is: make its array a list.
 #
@@ -607,12 +607,11 @@ check(micro_batches)
 #
 # A restart ends healthy ranks, too. To stay and go on, they need three things:
 #
-# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing. Then a rank notices only by a keepalive or a timeout (gloo's is 30 minutes), as does a rank that waits for a living one. So a rank that notices a death *hangs up*: `destroy_process_group` closes its connections, and the rank that waits for it notices, too.
-# * **Who is left.** By waiting, nobody can tell a dead rank from a slow one. Here the process that started the ranks knows it, because the system tells it of deaths.
+# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing. Then a rank notices only by a keepalive or a timeout (gloo's is 30 minutes). The same holds for a rank that waits for a living one. So a rank that notices a death *hangs up*: `destroy_process_group` closes its connections, and the rank that waits for it notices, too.
+# * **Who is left.** By waiting, nobody can tell a dead rank from a slow one. Here the process that started the ranks knows, because the system tells it of deaths.
 # * **A vote on the half-done step.** A collective may end on one rank and fail on another. Each rank says how many steps it has made. The highest number counts, and the rank that has made so many sends the others its weights (and its optimizer's state).
 #
 # Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes the sum on. So rank 0 has made that step, and ranks 2 and 3 have not.
-
 
 # %% id="12-81ab46"
 import json, multiprocessing
@@ -687,14 +686,12 @@ files.cleanup()
 # * **Signals.** A cluster that takes a machine back warns first: Slurm can send SIGUSR1 some time before it kills, Kubernetes sends SIGTERM. Let a handler set a flag, and save after the step: within a step the state is half changed. torchrun's agent passes on what `--signals-to-handle` names (name SIGUSR1 there), and kills its ranks 30 seconds later, or after `--shutdown-timeout`.
 # * **Queues.** With `#SBATCH --requeue` Slurm may queue a job again after a node failure or a preemption, but not after an error. After an error the script has to call `scontrol requeue`. A Kubernetes Job starts failed pods again up to its `backoffLimit`. Both start the same command, so a script looks for its checkpoint at *every* start.
 # * **One file for all.** The path lies on a disk that every machine sees. Keep the last few: a loss that became NaN is saved, too.
-
 # * **Orphans.** If the agent is killed, its ranks may train on, and write into their successors' file. train.py asks Linux to end them together.
 #
 # ## Roads not taken
 #
 # * **Ranks that reconfigure**: `init_process_group(enable_reconfigure=True)`, in torch 2.15, for gloo.
 # * **Generators that need no saving**: train.py seeds by epoch and rank before `iter(loader)`, which seeds workers as well.
-
 #
 # ## What you can do now
 #

@@ -16,7 +16,7 @@
 #
 # ## Where memory goes
 #
-# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 more. Adam keeps two averages, 8 bytes. That makes **16 bytes**. Let P be the bytes of all parameters. Training with Adam holds P + P + 2P = 4P. Between steps the gradients, P, can be freed. In *mixed precision* a parameter takes 16 bytes, too: 2 for the weight, 2 for its gradient, and 12 for what Adam keeps. These are two averages and a float32 copy of the weight, the *master weight*. So a model of 7 billion parameters needs 112 GB before it has seen one sample.
+# Take one parameter, a float32 of 4 bytes. Its gradient takes 4 more. Adam keeps two averages, 8 bytes. That makes **16 bytes**. Let P be the bytes of all parameters. Training with Adam holds P + P + 2P = 4P. Between steps the gradients, P, can be freed. In *mixed precision* a parameter takes 16 bytes, too: 2 for the weight, 2 for its gradient, and 12 for what Adam keeps. These are two averages and a float32 copy of the weight, the *master weight*. So a model of 7 billion parameters needs 112 GB, activations not counted.
 #
 # `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Hand it the tensors that exist already. `memory.peak` is the largest number so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
 #
@@ -129,7 +129,7 @@ draw.memory(hand, wrapped, titles=["gradients averaged by hand", "DDP"], unit=("
 # | 2 | and gradients | P | P/n | 2P/n | 1.75 P |
 # | 3 | and parameters | P/n | P/n | 2P/n | 1 P |
 #
-# Stage 1 needs two loops: one after backward reduces and scatters, and one after the update gathers. Below, a rank's part of a layer is a view, a slice of the layer's flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps parts of the parameters, too, and gathers a layer when it is used, as `fully_shard` does. Guess: which stage sends more than DDP?
+# Stage 1 needs two loops: one after backward reduces and scatters, and one after the update gathers. Below, a rank's part of a layer is a view, a slice of the layer's flat memory. Stage 2 does the first loop's work in a hook, as soon as a gradient is there, and frees the gradient at once. Stage 3 keeps only parts of the parameters, and gathers a layer when it is used, as `fully_shard` does. Guess: which stage sends more than DDP?
 
 # %% id="13-f46b2d"
 def stage(number):
@@ -512,7 +512,7 @@ check(prefetched)
 # * **`gradient_as_bucket_view=True`** makes DDP's gradients views of its buckets: it saves P at the peak.
 # * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: 1.5 times what your `ShardedOptimizer` sends.
 # * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. That saves the second gather, and is ZeRO 2.
-# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are still *reduced* in float32; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
+# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are *reduced* in float32 even then; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
 #
 # Three mistakes raise no error:
 #
@@ -650,7 +650,7 @@ check(clip_global_norm)
 # %% [markdown] id="13-f0b9ff"
 # ## The largest model that fits
 #
-# How many parameters fit into 80 GB on each of 64 GPUs, a quarter left for activations? If nothing is divided, 60 GB / 16 B: fewer than four billion. In stage 3 it is 64 times as many, 240 billion, less what the 3.5 whole layers take.
+# How many parameters fit into 80 GB on each of 64 GPUs, if a quarter is left for activations? If nothing is divided, 60 GB / 16 B: fewer than four billion. In stage 3 it is 64 times as many, 240 billion, less what some four whole layers take.
 #
 # ## Your turn: bytes_per_rank
 #
@@ -699,8 +699,6 @@ check(bytes_per_rank)
 #
 # * **Accumulation.** With `model.set_requires_gradient_sync(False)` micro-batches send no gradients, and keep them whole: P in place of P/n.
 # * **HSDP.** With a mesh of two dimensions `fully_shard` divides within a node, and repeats from node to node: reduce_scatter inside, all_reduce across.
-
-
 # * **FSDP1**, `FullyShardedDataParallel`, flattens what it wraps into one parameter. `fully_shard`, its successor, cuts each parameter along its first dimension.
 #
 # ## What you can do now

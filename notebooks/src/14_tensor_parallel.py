@@ -207,7 +207,7 @@ check(parallel_mlp)
 # %% [markdown] id="14-9ee4eb"
 # ## The model, mended
 #
-# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. Hang the hook on a view of x. On x itself it would stay after the call, and would sum what reaches x by other paths, too. With this f the model above is right, and its bytes are the budget's. The second cell draws four ranks, whose weights are 1, 10, 100 and 1000. So the digits of a sum say which ranks are in it.
+# A shorter way to write f is a hook: it sees the gradient of a tensor on its way, and may return another one. Hang the hook on a view of x. On x itself it would stay after the call, and would sum what reaches x by other paths, too. With this f the model above is right, and sends what the budget allows. The second cell draws four ranks, whose weights are 1, 10, 100 and 1000. So the digits of a sum say which ranks are in it.
 
 # %% id="14-bc9d6c"
 def f(x):
@@ -352,7 +352,7 @@ check(vocab_parallel_cross_entropy)
 # %% [markdown] id="14-790a71"
 # ## A long sequence, round a ring
 #
-# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. A rank's queries need everybody's keys and values. To gather all of them takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has, while it hands that on to its right neighbour and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
+# Attention compares each row of a sequence with all rows before it. Let each of n ranks have some rows of the queries q, keys k and values v. A rank's queries need everybody's keys and values. To gather all of them takes memory for the whole sequence on every rank. *Ring attention* sends them round, as lesson 04 sent chunks: in each step a rank computes with the block that it has. Meanwhile it sends that block to its right neighbour, and the next one comes from the left. After n − 1 such steps each rank has had all blocks.
 #
 # A softmax over scores that come block by block needs the same trick as the vocabulary: subtract a maximum, and then add up. But the maximum is not known yet. So keep for each row the maximum m so far, the sum s of exp(score − m), and the sum o of exp(score − m)·v. When a block brings a larger maximum m', everything that has been added up is too large: multiply s and o by exp(m − m'). In the end the result is o/s. This is an *online softmax*.
 #
@@ -418,7 +418,7 @@ check(ring_attention)
 # %% [markdown] id="14-305c77"
 # ## Who computes how much
 #
-# If each rank has one block of places, the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. There are two other ways. In *zigzag* each rank has a block from the front and its mirror image from the back. *Dealt out* like cards, place p goes to rank p mod n. The cell plays 8 ranks with 64 rows each. A rank computes 0.1 µs for each pair of a row and a row that it sees. Guess: which is the fastest?
+# If each rank has one block of places, the mask makes the work uneven: the first rank's rows see little, the last rank's see almost all. There are two other ways. In *zigzag* each rank has a block from the front and its mirror image from the back. *Dealt out* like cards, place p goes to rank p mod n. The cell plays 8 ranks with 64 rows each. A rank takes 0.1 µs for each score that is not masked. Guess: which is the fastest?
 
 # %% id="14-83a0c2"
 n, length = 8, 512

@@ -63,7 +63,7 @@ assert all(torch.allclose(by_hand[name], g, atol=1e-6) for name, g in reference.
 # %% [markdown] id="15-78705e"
 # ## Why one waits for the other
 #
-# To predict times, a skeleton of a pipeline is enough: it computes for as long as a stage would, and sends messages without content. On each stage, forward takes F = 1 ms and backward B = 2 ms. A *schedule* has a list for each rank, of what the rank does in which order: `(stage, "F", i)` is the forward pass of micro-batch i. `home` says on which rank each stage lives. Each message has a tag of its own, and nobody waits to send. (`I` and `W` come later, in *Zero bubble*.)
+# To predict times, a skeleton of a pipeline is enough: it computes for as long as a stage would, and sends messages without content. On each stage, forward takes F = 1 ms and backward B = 2 ms. A *schedule* has a list for each rank: what the rank does, in order. There `(stage, "F", i)` is the forward pass of micro-batch i. `home` says on which rank each stage lives. Each message has a tag of its own, and nobody waits to send. (`I` and `W` come later, in *Zero bubble*.)
 #
 # **Predict.** There are four stages, and the batch is not divided: each stage makes one forward and one backward. For what share of the time is a stage idle?
 
@@ -193,7 +193,7 @@ check(pipeline_step)
 #
 # From the forward pass of a micro-batch to its backward pass, a stage keeps its activations. We call such a micro-batch *alive*. With GPipe all m are alive at once: more micro-batches make the bubble smaller, and cost memory.
 #
-# **1F1B** (one forward, one backward) has the same bubble and holds less. (Guess before you run the cell: how many micro-batches are alive on rank 0, and on rank 3?) Rank r begins with min(m, n − r) forwards: they keep it busy until its first gradient comes back. From then on backwards and forwards take turns: each backward frees a place for the next forward. At the end the rank makes the backwards that are left. Now at most n micro-batches are alive, however large m is.
+# **1F1B** (one forward, one backward) has the same bubble and holds less. (Guess before you run the cell: how many micro-batches are alive on rank 0, and on rank 3?) Rank r begins with min(m, n − r) forwards, one for each stage from its own to the last, and then waits for its first gradient. From then on backwards and forwards take turns: each backward frees a place for the next forward. At the end the rank makes the backwards that are left. Now at most n micro-batches are alive, however large m is.
 
 # %% id="15-b570d3"
 def one_after_one(n, m):
@@ -222,7 +222,7 @@ draw.timeline(ours, caption="1F1B: the same time as GPipe, and rank r never hold
 #
 # **Goal.** Write the same function in 1F1B order. It has to run on NCCL, too. **Budget.** As before; and on rank r at most min(m, n − r) micro-batches are alive.
 #
-# On NCCL the calls of a group run one after another. In the middle of 1F1B, one neighbour sends an activation while the other sends a gradient: if each send stands before its receive, both wait. `dist.batch_isend_irecv` starts them together: it takes a list of `dist.P2POp(dist.isend, tensor, peer)` and `dist.P2POp(dist.irecv, inbox, peer)`, and returns Works.
+# On NCCL the calls of a group run one after another. In the middle of 1F1B, one of two neighbours sends an activation while the other sends a gradient: if each calls send before its receive, both wait. `dist.batch_isend_irecv` starts them together: it takes a list of `dist.P2POp(dist.isend, tensor, peer)` and `dist.P2POp(dist.irecv, inbox, peer)`, and returns Works.
 #
 # <details>
 # <summary>Hint: which two calls belong together?</summary>
@@ -294,7 +294,7 @@ check(one_f_one_b)
 # %% [markdown] id="15-100eae"
 # ## Interleaving
 #
-# Fewer layers on a stage would fill the pipeline sooner. *Interleaving* gives each rank v thin stages instead of a thick one: with four ranks and v = 2, rank 0 has stages 0 and 4. A thin stage takes 1/v of the time. So the idle time at both ends is v times shorter, while the work stays the same. The price is v times as many messages, and more micro-batches alive.
+# Fewer layers on a stage would fill the pipeline sooner. *Interleaving* gives each rank v thin stages instead of a thick one: with four ranks and v = 2, rank 0 has stages 0 and 4. A thin stage takes 1/v of the time. So the idle time at both ends is 1/v as long, while the work stays the same. The price is v times as many messages, and more micro-batches alive.
 #
 # Writing down the order is harder. PyTorch can do it for us: `get_schedule_ops` lists what each rank does, and our skeleton plays it. (The cell prints how many pairs of thin stage and micro-batch are alive at most, by rank.)
 
@@ -381,7 +381,7 @@ draw.timeline(zero, caption="Zero bubble in the shape of a V (rank 0 has the fir
               "stage): weights' gradients, the darkest, fill the gaps.")
 
 # %% [markdown] id="15-a65e12"
-# The work alone takes 24 ms. Interleaving took 28.5 ms, and zero bubble takes 25.5 ms. Only the idle time at the start remains: until the first micro-batch has come, a rank has nothing to do. Such a schedule needs enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
+# The work alone takes 24 ms. Interleaving took 28.5 ms, and zero bubble takes 25.5 ms. Once a rank has begun, it does not wait any more. What remains is the start: until the first micro-batch has come, a rank has nothing to do. Such a schedule needs enough micro-batches, and a W about as long as an I. (Our cell asks autograd twice, which goes through parts of the graph twice. A real implementation keeps for W what I has computed.)
 #
 # ## Break it: three hangs
 #

@@ -18,7 +18,7 @@
 #
 # A larger MLP knows more, and costs more for each token. A *mixture of experts* separates the two. It has E MLPs, the *experts*, and a *router*: a small matrix with a row for each expert. For each token the router computes a probability for each expert, and only the k most probable experts compute it. So a layer can have 64 experts, while each token pays for two.
 #
-# A *token* is here a row of numbers that stands for a piece of text. (In earlier lessons a token was a message without content.) The cell has six tokens, two experts and k = 1, in four moves. The *router* chooses. *Dispatch* sorts the tokens by expert. Each expert *computes* its rows. *Combine* puts the rows back, each times its probability.
+# Here a *token* is a row of numbers that stands for a piece of text. (In earlier lessons a token was a message without content.) The cell has six tokens, two experts and k = 1, in four moves. The *router* chooses. *Dispatch* sorts the tokens by expert. Each expert *computes* its rows. *Combine* puts the rows back, each times its probability.
 
 # %% id="16-d8cd49"
 import torch
@@ -52,7 +52,7 @@ assert torch.allclose(y, torch.stack(one_by_one), atol=1e-6)
 #
 # ## There and back
 #
-# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have spoken.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no third count: its sizes are those of the way there, with the two lists swapped.
+# Now the experts live on different ranks, as one rank cannot hold them all. This is *expert parallelism*. Each rank has its own tokens, as in data parallelism, and sends each of them to the rank of its expert. That is the all_to_all of lesson 08, with one difference: **nobody knows the sizes before the routers have chosen.** Rank 1 cannot make room for rows of rank 0 when only rank 0 knows how many there are. So the ranks exchange the counts first, then the rows. The way back needs no counts of its own: its sizes are those of the way there, with the two lists swapped.
 #
 # In the cell, four ranks have a few tokens each, and expert e lives on rank e. A token carries only the number of its expert, and that is also its colour in the picture: {1} is a token for expert 1.
 
@@ -323,7 +323,7 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 #
 # **Optional · 16.2 · difficulty ●○○ · about 15 minutes**
 #
-# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. The largest load of a rank must be at most 4/3 of what the best placement with E/n experts on each rank has. (`check` tries all placements.) The same loads must give the same lists in each call, because every rank makes them for itself.
+# **Goal.** `loads` has the load of each of E experts, and n divides E. Return a list for each rank with the numbers of its E/n experts. The largest load of a rank must be at most 4/3 of the largest load in the best placement with E/n experts on each rank. (`check` tries all placements.) The same loads must give the same lists in each call, because every rank makes them for itself.
 #
 # <details>
 # <summary>Hint: what goes first</summary>
@@ -381,7 +381,7 @@ draw.lines({name: (factors, row) for name, row in lost.items()}, "capacity facto
 #
 # Here $f_e$ is the share of all choices that fell on expert e, and $P_e$ is the mean probability of e. L is 1 if all is even, and larger if the router prefers some experts. f counts choices and has no gradient; P has one, and it pushes probability away from full experts.
 #
-# Of whose tokens is it the loss? In the cell two ranks have different kinds of text. The router sends one kind to experts 0 and 1, the other to 2 and 3. The experts have specialised, as they should, and all have equally much to do. We compute the loss of each rank's own tokens, and the loss of all tokens.
+# Whose tokens should this loss count? In the cell two ranks have different kinds of text. The router sends one kind to experts 0 and 1, the other to 2 and 3. The experts have specialised, as they should, and all have the same amount of work. We compute the loss of each rank's own tokens, and the loss of all tokens.
 
 # %% id="16-62dd79"
 def balance(p):
@@ -498,7 +498,7 @@ draw.bars({"tensor parallel": by_cut / 1e3, "expert parallel": by_expert / 1e3},
 # * **NCCL.** An exchange with sizes is a [group of sends and receives](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html). `all_to_all_single` takes the sizes as Python lists, so `tolist()` makes the host wait for the GPU in every layer.
 # * **Sizes that stay on the GPU.** PyTorch 2.15 has `torch.ops.symm_mem.all_to_all_vdev`, an exchange through *symmetric memory*, which every GPU of the group can address. It takes the sizes as a tensor on the GPU, and writes into another one how much has arrived.
 # * **[DeepEP](https://github.com/deepseek-ai/DeepEP)** has kernels for dispatch and combine, also in 8 bits. Its backward is like ours: the backward of dispatch is a combine, and that of combine is a dispatch.
-# * **[Megatron-Core](https://github.com/NVIDIA/Megatron-LM/tree/main/megatron/core/transformer/moe)** chooses a token dispatcher: `allgather` (all rows to all ranks), `alltoall` (this lesson), or `flex` (DeepEP). It computes all experts of a rank in one *grouped* matrix product.
+# * **[Megatron-Core](https://github.com/NVIDIA/Megatron-LM/tree/main/megatron/core/transformer/moe)** has three token dispatchers: `allgather` (all rows to all ranks), `alltoall` (this lesson) and `flex` (DeepEP). It computes all experts of a rank in one *grouped* matrix product.
 #
 # ## Roads not taken
 #

@@ -1,7 +1,7 @@
 # %% [markdown] id="17-4ba48b"
 # # Plan a training run
 #
-# **Say what it costs to train a model, hold the answer against a simulation and against published runs, and choose how to divide the work among GPUs.**
+# **Say what it costs to train a model, compare the answer with a simulation and with published runs, and choose how to divide the work among GPUs.**
 #
 # ![A map of plans over the number of GPUs and the size of a transformer: with few GPUs and a small model data parallelism alone is the fastest, with a larger model or more GPUs tensor parallelism joins it, and with thousands of GPUs pipelines; above a line nothing fits. Published runs are drawn into it](../../figures/17_capstone.png)
 #
@@ -49,7 +49,7 @@ assert round(flops / 1e25, 1) == 3.8 and round(share, 2) == 0.35
 #
 # A *plan* divides dp·tp·pp GPUs: dp replicas, each of pp stages, each layer cut into tp parts. A replica takes its share of the batch in m micro-batches of t tokens. From here on D is the width of a layer, except in 6·N·D. A layer has 12·D² parameters, 4·D² in attention and 8·D² in the MLP. A sequence has T tokens.
 #
-# | | costs a GPU | lesson |
+# | | what it costs a GPU | lesson |
 # |---|---|---|
 # | computing | forward has 2 FLOPs for each weight and token, and 4·t·T·D for attention in each layer; backward has twice as many; with checkpointing forward comes once more | this one, 13 |
 # | an all_reduce | 2·⌈log₂ n⌉ latencies, and 2(n − 1)/n of the bytes on each link | 04, 09 |
@@ -75,12 +75,12 @@ assert round(flops / 1e25, 1) == 3.8 and round(share, 2) == 0.35
 # * **Computing.** A micro-batch has batch/(dp·m) sequences, that is t tokens. A layer's forward has 24·t·D² FLOPs for its weights and 4·t·T·D for attention; each of tp ranks computes a tp-th of it. The backward has twice as many. Embedding, output and optimizer are left out.
 # * **tp.** A layer has two all_reduces of 2·t·D bytes in forward, and two in backward. Nothing hides them.
 # * **Checkpointing.** Before a layer's backward, its whole forward comes once more, with its two all_reduces.
-# * **An all_reduce** of S bytes among n ranks takes 2·⌈log₂ n⌉·α + 2·(n − 1)/n · S/bandwidth; for one rank 0. Its link is `intra` if all ranks of its group are on one node, else `inter`. Each GPU has a link of its own, so groups of other GPUs do not disturb it.
+# * **An all_reduce** of S bytes among n ranks takes 2·⌈log₂ n⌉·α + 2·(n − 1)/n · S/bandwidth, and nothing if n is 1. Its link is `intra` if all ranks of its group are on one node, else `inter`. Each GPU has a link of its own, so groups of other GPUs do not disturb it.
 # * **Pipeline.** A stage has layers/pp layers. All forwards go through the stages, then all backwards. So a step takes m + pp − 1 times what a micro-batch takes on one stage, forward and backward.
 # * **Boundaries.** A hop from a stage to the next takes α + 2·t·D/bandwidth, by `intra` if both ranks are on one node, else by `inter`. Nothing hides it. In each direction a step waits for all hops of one micro-batch, one after another, and then m − 1 times for the slowest hop.
 # * **Gradients.** In the last micro-batch's backward, each layer's gradient, 12·D² numbers divided by tp, goes into an all_reduce among the replicas as soon as the layer is done. These all_reduces run one after another, while the backward goes on. Let one of them take d seconds, and a layer's backward b seconds (with its all_reduces, and with the second forward of checkpointing); a stage has L layers. Then the larger of d and L·d − (L − 1)·b is left after the backward.
 #
-# `check` compares with simulated ranks that compute as long and make these calls; 2% are allowed. *Sturdy* adds tp across nodes. No case has tp > 1 and gradients that take longer than the backward: in the simulator, the groups of one rank take turns on its link, and tp's calls would wait for dp's.
+# `check` compares with simulated ranks that compute equally long and make these calls; a difference of 2% is allowed. *Sturdy* adds tp across nodes. No case has tp > 1 and gradients that take longer than the backward: in the simulator, the groups of one rank take turns on its link, and tp's calls would wait for dp's.
 #
 # <details>
 # <summary>Hint: where to begin</summary>
@@ -142,7 +142,7 @@ for dp, tp, pp, m in [(32, 1, 1, 1), (4, 8, 1, 4), (2, 4, 4, 8)]:
 check(step_seconds)
 
 # %% [markdown] id="17-a7c5d3"
-# A formula knows what it was told. What has nobody told it?
+# A formula knows only what it was told. What is missing?
 #
 # ## True size: an 8B model on a laptop
 #
@@ -265,10 +265,10 @@ draw.timeline(two, caption="One update and one step of two layers at their true 
 # %% id="17-3e005b"
 assert 16_384 * 128_256 * 4 == 8_405_385_216
 draw.memory(two, unit=("GiB", GIB), caption="The same step in bytes on one GPU. First comes an "
-            "update, for Adam's averages. The peak is where the scores of all words are alive.")
+            "update, for Adam's averages. The peak is where the logits of all words are alive.")
 
 # %% [markdown] id="17-e3a44e"
-# Products take about half of the time. Most other kernels compute hardly anything and move bytes: conversions between float32 and bfloat16 (`to_copy`), products element by element (`mul`), and the softmax over 128,256 words. Talking costs nearly nothing, because it runs beside the computing: only the first gather and the last reduce_scatter are waited for. The peak of memory is not in a layer. For 16,384 tokens the scores of all words take 8.4 GB in float32, and three such tensors are alive at once.
+# Products take about half of the time. Most other kernels compute hardly anything and move bytes: conversions between float32 and bfloat16 (`to_copy`), products element by element (`mul`), and the softmax over 128,256 words. Talking costs nearly nothing, because it runs beside the computing: only the first gather and the last reduce_scatter are waited for. The peak of memory is not in a layer. For 16,384 tokens the logits of all words take 8.4 GB in float32, and three such tensors are alive at once.
 #
 # ## Three looks at one run
 #
@@ -318,7 +318,7 @@ draw.bars(looks, "tokens/s", exact=True, caption="The same job in three looks, f
 # * **How many micro-batches.** GPipe has all m alive at once; in 1F1B the first stage has pp, and never more than m.
 # * **Checkpointing.** For each micro-batch that is alive, a layer keeps only its input, D numbers for each token. While a layer is computed again, all of *its* activations come on top, for one micro-batch.
 #
-# `check` counts the bytes of real layers at their true size, with plain PyTorch on a modelled GPU; 5% are allowed, for what lives only for a moment. *Sturdy* adds a deep pipeline, and stage 2 with checkpointing.
+# `check` counts the bytes of real layers at their true size, with plain PyTorch on a modelled GPU; 5% is allowed, for what lives only for a moment. *Sturdy* adds a deep pipeline, and stage 2 with checkpointing.
 #
 # <details>
 # <summary>Hint: where to begin</summary>
@@ -365,7 +365,7 @@ check(memory_bytes)
 #
 # **Goal.** The fastest plan that fits. It uses every GPU: dp·tp·pp is their number, and all three are powers of two; so is m. pp divides the layers, and dp·m divides the batch. The cluster has one entry more: `memory`, the bytes of a GPU. ZeRO is in stage 1, and the schedule is 1F1B. Return `dp`, `tp`, `pp`, `m` and `checkpoint` in a dictionary.
 #
-# `check` knows of each plan what simulated ranks take, and what layers at their true size hold. A plan is right if it fits, and takes at most 2% longer than the fastest that fits. (A plan that needs up to 15% more or less than a GPU's memory is neither expected nor refused.) You may call your two functions.
+# For each plan `check` knows how long simulated ranks take, and what layers at their true size hold. A plan is right if it fits, and takes at most 2% longer than the fastest that fits. (A plan that needs up to 15% more or less than a GPU's memory is neither expected nor refused.) You may call your two functions.
 #
 # <details>
 # <summary>Hint: how many plans are there?</summary>
@@ -541,7 +541,7 @@ draw.lines({"data 2 × tensor 2": (range(1, 13), together), "one process": (rang
 #
 # 1. **Write the plan down**: N, tokens, dp × tp × pp, m, seconds, bytes. Simulate a step at true size: does it fit?
 # 2. **Prove it small**: a few ranks under `run`, losses against one process, gradients by `compare_gradients`.
-# 3. **Look at the machine**: `python -m course_lib doctor`, then `make gpu` in this repository, which measures bandwidth, overlap and the exercises on NCCL. Correct the plan by it.
+# 3. **Look at the machine**: `python -m course_lib doctor`, then `make gpu` in this repository, which measures bandwidth, overlap and the exercises on NCCL. Correct the plan by its report.
 # 4. **Rehearse**: `python -m course_lib.rehearse --nodes 2 --gpus 8 train.py` plays the script for GPUs on your laptop, and names the line where it would hang.
 # 5. **Save**: a checkpoint that restores all that lesson 12 names, as often as its formula says. Kill a rank on purpose, on the first day.
 # 6. **Watch**: `torchrun … -m course_lib.watch train.py` says who waits for whom.
