@@ -56,9 +56,6 @@ own_and_alone, returns-own: two at once: the wrong tensor, and nobody thought of
 == posted_first
 past_the_end, no-such-rank: the ring is not closed
 ~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), rank + 1)
-other_way, passes-left: left and right are swapped
-~ coming = dist.irecv(inbox, (rank - 1) % n) => coming = dist.irecv(inbox, (rank + 1) % n)
-~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), (rank - 1) % n)
 never_waits, read-before-wait: irecv is taken for recv
 ~     coming.wait() =>
 == one_breaks_the_ring

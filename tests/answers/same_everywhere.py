@@ -50,8 +50,6 @@ def smallest_is_largest(model):
 
 WRONG = """
 == compared_with_rank_0
-keeps_it, local: rank 0 compares with itself and is content
-~     dist.all_reduce(answer, dist.ReduceOp.MIN) =>
 leaves_at_once, not-everybody: whoever finds a difference leaves with its answer; the others go on
 ~ answer *= int(torch.equal(mine, of_rank_0)) => if not torch.equal(mine, of_rank_0): return False
 parameters_alone, only-another-buffer: buffers are forgotten
@@ -61,10 +59,4 @@ asks_nobody, nothing-sent: the seeds are equal, so the models are, one hopes
 ~ dist.all_gather_object(every, digest.hexdigest()) => every = [1]
 as_saved, skips-unsaved: the state_dict is the model, as far as it is saved
 ~ (*model.parameters(), *model.buffers()) => model.state_dict().values()
-== gathered_bytes
-of_numbers, nan-differs: torch.equal compares numbers, and a NaN equals nothing
-~ .reshape(-1).view(torch.uint8) =>
-nearly, tolerance: allclose is what one compares floats with
-~ .reshape(-1).view(torch.uint8) =>
-~ torch.equal(mine, other) => torch.allclose(mine, other, equal_nan=True)
 """
