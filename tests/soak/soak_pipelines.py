@@ -6,8 +6,8 @@ Interleaved1F1B. These runs were compiled and in float8, which is not modelled, 
 compared. The page does not say how many stages a GPU had, nor how many micro-batches there were:
 two and eight are assumed here.
 
-Each layer of a stage adds the same seconds, as soak_true_size.py shows. So stages of one layer and
-of two are played, and the whole model follows from them.
+Each layer of a stage adds the same seconds, as test_what_lessons_say.py shows. So stages of one
+layer and of two are played, and the whole model follows from them.
 """
 
 from __future__ import annotations
