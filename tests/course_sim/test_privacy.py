@@ -228,10 +228,7 @@ def test_a_handler_of_signals_may_be_set_and_does_not_stay():
 
 @pytest.mark.parametrize(
     "send",
-    [
-        lambda: os.kill(os.getpid(), signal.SIGTERM),
-        lambda: signal.raise_signal(signal.SIGTERM),
-    ],
+    [lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: signal.raise_signal(signal.SIGTERM)],
 )
 def test_signals_are_refused_as_what_they_are(send):
     with pytest.raises(RankFailed, match=r"a simulated rank gets and sends no signals: use run"):
