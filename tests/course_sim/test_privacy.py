@@ -154,6 +154,7 @@ def test_nothing_stays_replaced():
     assert ([getattr(o, n) for o, n in names], torch.get_num_threads()) == before
 
 
+@pytest.mark.slow
 def test_torchs_settings_and_the_folder_are_each_ranks_own(tmp_path):
     def settings():
         return (
@@ -262,6 +263,7 @@ LOGGED = """\
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_logging_is_each_ranks_own_and_begins_as_the_caller_has_it(engine, monkeypatch):
     root = logging.getLogger()
