@@ -55,24 +55,13 @@ class Job:
         if self.nodes > 1:
             meet = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
             meet += ["--local-addr=127.0.0.1", "--rdzv-id=7", f"--nnodes={self.nodes}"]
-        words = [
-            *meet,
-            f"--nproc-per-node={self.ranks}",
-            "--max-restarts=3",
-            str(JOBS / "train.py"),
-        ]
+        words = [*meet, f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
+        words += [str(JOBS / "train.py"), f"--epochs={EPOCHS}", f"--checkpoint={self.checkpoint}"]
         variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", MARK: str(self.folder)}
         with self.log.open("a") as log:
             self.agents = [
                 subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "torch.distributed.run",
-                        *words,
-                        f"--epochs={EPOCHS}",
-                        f"--checkpoint={self.checkpoint}",
-                    ],
+                    [sys.executable, "-m", "torch.distributed.run", *words],
                     env=ENVIRONMENT | variables,
                     stdout=log,
                     stderr=log,
