@@ -206,17 +206,6 @@ def spread_news(play: Play, rank: int, time: float) -> dict[int, float]:
     return known
 
 
-def hears_late(play: Play) -> bool:
-    """Every rank that begins too early is told afterwards, in a message from the one before."""
-    if not only("order")(play):
-        return False
-    began = {rank: start for rank, (start, _) in enumerate(find_spans(play))}
-    heard = [(m.dst, m.recv.completed or 0.0) for m in play.trace.messages if m.recv]
-    after = {rank for rank, end in heard if end > began.get(rank, 0.0)}
-    before = {rank for rank, end in heard if end <= began.get(rank, 0.0)}
-    return {f.rank for f in play.findings} <= after - before
-
-
 exercise(
     "01.3 in_order",
     call_once,
@@ -237,8 +226,6 @@ exercise(
         "twice": "work() is called more than once on a rank.",
         "nobody-told": "No rank hears anything before it begins. However long it waits, the rank "
         "before it may take longer. Who tells a rank that its turn has come?",
-        "hears-late": "Each rank hears from the one ahead of it only after its own work has "
-        "begun. A message for which a rank waits after work() cannot hold work() back.",
         "too-early": "A rank begins before it can know that the one ahead of it has ended. Who "
         "tells it, and has that rank done its own work by then, and heard from the one before?",
     },
@@ -247,7 +234,6 @@ exercise(
         "not-everywhere": when_called(lambda n: 0 in n),
         "twice": when_called(lambda n: max(n) > 1),
         "nobody-told": lambda p: only("order")(p) and not p.trace.events,
-        "hears-late": hears_late,
         "too-early": only("order"),
     },
 )

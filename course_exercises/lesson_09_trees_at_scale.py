@@ -229,10 +229,6 @@ exercise(
     ],
     hints={
         "long-message": LONG_MESSAGE,
-        "everyone": "Everyone sends to everyone: n − 1 tensors leave each rank, one after another. "
-        "Whose tensors could travel as one sum?",
-        "star": "One rank adds up for all. Every tensor passes its link on the way in, and every "
-        "sum on the way out, while the other links idle.",
         "bits-differ": "Every rank has the sum, but its last bits differ from rank to rank. "
         "Which rank adds up in which order?",
         "too-many-rounds": "It takes more rounds than doubling. Do both partners send at the same "
@@ -253,8 +249,6 @@ exercise(
     },
     diagnoses={
         "long-message": found("bytes"),
-        "everyone": lambda p: slow(p) and p.case.world > 3 and rules.to_everyone(p),
-        "star": lambda p: slow(p) and rules.through_one(p),
         "too-many-rounds": is_too_slow,
     },
 )

@@ -32,15 +32,10 @@ BROWSERS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
-BROWSER_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-)
+BROWSER_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
-SECONDS = (
-    180  # after which a test that stands still is ended, where neither it nor anybody says more
-)
+# After which a test that stands still is ended, where neither it nor anybody says more.
+SECONDS = 180
 
 # Examples are the same each time: `make test` says today what it said yesterday.
 hypothesis.settings.register_profile("course", deadline=None, derandomize=True)

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -54,6 +55,16 @@ def first_child(pid):
 
     found = wait_for(look)
     assert found, "it has started nothing"
+    return found
+
+
+def marked(name: str, value: object) -> list[int]:
+    """The processes that run with this value of a variable in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # gone meanwhile, or another user's
+            if process.environ().get(name) == str(value) and alive(process.pid):
+                found.append(process.pid)
     return found
 
 

@@ -24,7 +24,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from course_check.harness.answer import GIVEN
 from course_exercises.catalogue import find
 from course_staff.authoring.source import read_lesson
 
@@ -82,10 +84,11 @@ def right(exercise: str) -> dict[str, str]:
 
 
 def solution(exercise: str) -> str:
-    """The text of the lesson's own answer."""
+    """The text of the lesson's own answer, below those of the lesson that it calls."""
     [lesson] = SOURCES.glob(f"{find(exercise).number[:2]}_*.py")
-    [answer] = [cell for cell in read_lesson(lesson).answers if cell.exercise == exercise]
-    return answer.solved
+    texts = {cell.exercise: cell.solved for cell in read_lesson(lesson).answers}
+    below = [text for name, text in texts.items() if f"{name}(" in texts[exercise] != text]
+    return "\n\n".join([*below, texts[exercise]])
 
 
 @cache
@@ -111,6 +114,14 @@ def read_edit(lines: str) -> tuple[str, str]:
         for kept in (" -", " +")
     )
     return old, new
+
+
+def function(exercise: str, name: str = "") -> Any:
+    """A right answer by its name, or the first, to be called."""
+    known = right(exercise)
+    names = dict(GIVEN)
+    exec(known[name or next(iter(known))], names)
+    return names[exercise]
 
 
 def source(exercise: str, name: str) -> str:

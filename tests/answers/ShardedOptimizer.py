@@ -59,49 +59,18 @@ class Pieces:
             p.grad = None
 
 
-class OneByOne:
-    """Two calls per parameter, with lists of tensors; the states are found by the pieces."""
-
-    def __init__(self, params, make, **options):
-        self.params = [*params]
-        self.rank, self.n = dist.get_rank(), dist.get_world_size()
-        self.pieces = [nn.Parameter(self.parts(p.data)[self.rank].clone()) for p in self.params]
-        self.inner = make(self.pieces, **options)
-
-    def parts(self, t):
-        pad = -t.numel() % self.n
-        return [*nn.functional.pad(t.reshape(-1), (0, pad)).chunk(self.n)]
-
-    def step(self):
-        have = torch.zeros(len(self.params), dtype=torch.int32)
-        for i, p in enumerate(self.params):
-            have[i] = p.grad is not None
-        dist.all_reduce(have, op=dist.ReduceOp.MAX)
-        for i, (p, piece) in enumerate(zip(self.params, self.pieces, strict=True)):
-            if not have[i]:
-                piece.grad = None
-                continue
-            grad = p.grad if p.grad is not None else torch.zeros_like(p)
-            piece.grad = torch.empty_like(piece)
-            dist.reduce_scatter(piece.grad, self.parts(grad))
-            piece.grad /= self.n
-        self.inner.step()
-        for p, piece in zip(self.params, self.pieces, strict=True):
-            into = [torch.empty_like(piece.data) for _ in range(self.n)]
-            dist.all_gather(into, piece.data)
-            with torch.no_grad():
-                p.copy_(torch.cat(into)[: p.numel()].view(p.shape))
-        self.zero_grad()
-
-    def zero_grad(self):
-        for p in self.params + self.pieces:
-            p.grad = None
-
-
 WRONG = """
+== solution
+reduces_all, all-reduced: all_reduce is the better known
+-                 dist.reduce_scatter_single(piece.grad, rows.view(-1), dist.ReduceOp.AVG)
++                 rows = rows.contiguous()
++                 dist.all_reduce(rows, dist.ReduceOp.AVG)
++                 piece.grad.copy_(rows[dist.get_rank()])
+not_padded, not-padded: chunk makes n parts, one thinks
+- nn.functional.pad(tensor.reshape(-1), (0, missing)).view(self.n, -1)
++ tensor.reshape(-1).chunk(self.n)
+~ (piece.grad, rows.view(-1), => (piece.grad, torch.cat(rows),
 == Pieces
-sum, sum: gradients are added up, one thinks
-~ mine, whole.flatten(), dist.ReduceOp.AVG => mine, whole.flatten()
 zeros_for_none, none-moves: None counts as zero, it says
 ~ piece if there[i] > 0 else None => piece
 skips_none, skips-none: what has no gradient is left out
@@ -114,13 +83,4 @@ piece_is_a_view, holds-too-much: a view keeps the whole alive
 ~ self.cut(p.detach(), k)[rank].clone() => self.cut(p.detach(), k)[rank]
 generator_twice, only-a-generator: params is a list, one thinks
 ~ self.params = list(params) => self.params = params
-== OneByOne
-reduces_all, all-reduced: all_reduce is the better known
--             dist.reduce_scatter(piece.grad, self.parts(grad))
-+             dist.all_reduce(grad)
-+             piece.grad.copy_(self.parts(grad)[self.rank])
-not_padded, not-padded: chunk makes n parts, one thinks
-~ nn.functional.pad(t.reshape(-1), (0, pad)).chunk => t.reshape(-1).chunk
-same_piece, same-piece: the first chunk is taken for one's own
-~ self.parts(p.data)[self.rank] => self.parts(p.data)[0]
 """

@@ -1,25 +1,8 @@
 """Answers to accumulate_step."""
 
-import contextlib
-
 import torch
 import torch.distributed as dist
 from torch import nn
-
-
-def as_documented(ddp_model, optimizer, micro_batches, max_norm):
-    optimizer.zero_grad()
-    total = torch.zeros(())
-    for number, (inputs, targets) in enumerate(micro_batches):
-        last = number == len(micro_batches) - 1
-        with contextlib.nullcontext() if last else ddp_model.no_sync():
-            loss = nn.functional.cross_entropy(ddp_model(inputs), targets) / len(micro_batches)
-            loss.backward()
-        total += loss.detach()
-    nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
-    optimizer.step()
-    dist.all_reduce(total, dist.ReduceOp.AVG)
-    return total.item()
 
 
 def one_backward_for_all(ddp_model, optimizer, micro_batches, max_norm):
@@ -50,24 +33,18 @@ def switches_the_flag(ddp_model, optimizer, micro_batches, max_norm):
 
 
 WRONG = """
-== as_documented
-unscaled, unscaled: backward() adds up, and nobody divides
-~ loss.backward() => (loss * len(micro_batches)).backward()
+== solution
 clears_each_time, only-last: zero_grad() stands where every training loop has it (FunASR#3472, NeMo
 Automodel#3530: one micro-batch counts)
-~ loss.backward() => optimizer.zero_grad(); loss.backward()
+-         (loss / len(micro_batches)).backward()
++         optimizer.zero_grad()
++         (loss / len(micro_batches)).backward()
 all_inside, stays-local: the whole loop is put into no_sync
-~ contextlib.nullcontext() if last else ddp_model.no_sync() => ddp_model.no_sync()
+-     one(*last)
++     with ddp_model.no_sync():
++         one(*last)
 every_one, syncs-each: the accumulation loop of one process
-~ contextlib.nullcontext() if last else ddp_model.no_sync() => contextlib.nullcontext()
-clips_each, clips-too-soon: clipped after every backward, as one process does
-              loss.backward()
-+             nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
--     nn.utils.clip_grad_norm_(ddp_model.parameters(), max_norm)
--     opt
-+     opt
+~     with ddp_model.no_sync(): =>     if True:
 never_clears, only-left-over: tried in a fresh model's first step
 ~     optimizer.zero_grad() =>
-own_loss, local-loss: DDP averages the gradients alone
-~     dist.all_reduce(total, dist.ReduceOp.AVG) =>
 """

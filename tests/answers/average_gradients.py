@@ -29,8 +29,6 @@ def gathered(model):
 
 WRONG = """
 == solution
-sums, sum: all_reduce is taken for a mean; a larger learning rate hides it
-~ parameter.grad /= dist.get_world_size() => pass
 weights, averages-weights: a hook gets the parameter for the gradient (picotron#39); plain SGD hides
 it
 ~ dist.all_reduce(parameter.grad) => dist.all_reduce(parameter.data)
@@ -39,10 +37,6 @@ skips_none, only-without-gradient: a None is passed over, and its rank misses th
 ~ parameter.grad = torch.zeros_like(parameter) => continue
 replaces, replaced: grad = grad / n makes a new tensor
 ~ parameter.grad /= dist.get_world_size() => parameter.grad = parameter.grad / dist.get_world_size()
-not_waited, never-waited: async_op=True, and the Work dropped
-~ dist.all_reduce(parameter.grad) => dist.all_reduce(parameter.grad, async_op=True)
-on_rank_0, not-everybody: only rank 0 is to average
-~ dist.all_reduce(parameter.grad) => if dist.get_rank() == 0: dist.all_reduce(parameter.grad)
 == gathered
 float32_zeros, only-float64: zeros are zeros, whatever their dtype
 ~ torch.zeros_like(p).contiguous() => torch.zeros(p.shape)

@@ -1,19 +1,8 @@
 """Answers to average_while_computing."""
 
-import torch
 import torch.distributed as dist
 
 from course_lib import compute
-
-
-def waits_at_the_end(layers):
-    works = []
-    for seconds, gradient in layers:
-        compute(seconds)
-        works.append(dist.all_reduce(gradient, async_op=True))
-    for work, (_, gradient) in zip(works, layers, strict=True):
-        work.wait()
-        gradient /= dist.get_world_size()
 
 
 def divides_before(layers):
@@ -35,6 +24,14 @@ def with_avg(layers):
 
 
 WRONG = """
+== solution
+divides_before_wait, written-before-wait: the order of two lines (NERSC/sc24-dl-tutorial#1)
+-         work.wait()
+-         gradient /= dist.get_world_size()
++         gradient /= dist.get_world_size()
++         work.wait()
+sum, sum: the division is forgotten
+~         gradient /= dist.get_world_size() =>
 == divides_before
 not_async, one-by-one: all_reduce returns at once on a GPU, so it is asynchronous, one thinks
 (pytorch#27806)
@@ -52,12 +49,4 @@ logs_each_layer, host-stands: a number of each layer for the log
 +         gradient.norm().item()
 never_waits, never-waited: the numbers were right when one looked
 ~     [work.wait() for work in works] =>
-== waits_at_the_end
-divides_before_wait, written-before-wait: the order of two lines (NERSC/sc24-dl-tutorial#1)
--         work.wait()
--         gradient /= dist.get_world_size()
-+         gradient /= dist.get_world_size()
-+         work.wait()
-sum, sum: the division is forgotten
-~         gradient /= dist.get_world_size() =>
 """

@@ -31,16 +31,6 @@ WRONG = """
 == solution
 own_loss, nothing-sent: each rank balances its own tokens
 ~     dist.all_reduce(sums) =>
-mean_of_losses, own-loss: losses are averaged, as gradients are
-~     dist.all_reduce(sums) =>
--     return own + (whole - own).detach()
-+     mean = own.detach() / dist.get_world_size()
-+     dist.all_reduce(mean)
-+     return own + (mean - own).detach()
-mean_of_means, ranks-alike: ranks have equally many tokens, mostly
-      sums = torch.cat([hits.to(p.dtype), p.detach().sum(0), p.new_tensor([len(p)])])
-+     sums /= max(1, len(p))
-~ (slope * p.sum(0)).sum() => (slope * p.sum(0)).sum() / max(1, len(p))
 summed_again, summed-again: a collective that autograd sees
 ~ p.detach().sum(0) => p.sum(0)
 -     dist.all_reduce(sums)
@@ -58,11 +48,4 @@ two_calls, calls: one call for each quantity
 +     dist.all_reduce(sums[experts:])
 empty, only-a-rank-without-tokens: p.mean(0) of nothing is NaN
 ~ p.detach().sum(0) => p.detach().mean(0) * len(p)
-averaged_twice, own-loss: losses are averaged, and so are their gradients
-~     dist.all_reduce(sums) =>
--     return own + (whole - own).detach()
-+     own = own / dist.get_world_size()
-+     mean = own.detach().clone()
-+     dist.all_reduce(mean)
-+     return own + (mean - own).detach()
 """

@@ -1,53 +1,7 @@
 """Answers to best_plan."""
 
+import itertools
 from itertools import product
-
-
-def all_of_them(model, cluster):
-    L, D, T = model["layers"], model["width"], model["sequence"]
-    n = cluster["nodes"] * cluster["gpus"]
-
-    def link(one, other):
-        near = one // cluster["gpus"] == other // cluster["gpus"]
-        return cluster["intra" if near else "inter"]
-
-    def all_reduce(k, size, last):
-        a, rate = link(0, last)
-        return 2 * (k - 1).bit_length() * a + 2 * (k - 1) / k * size / rate
-
-    def seconds(plan):
-        dp, tp, pp, m, again = plan
-        t = model["batch"] // (dp * m) * T
-        f = (24 * t * D * D + 4 * t * T * D) / tp / cluster["flops"]
-        talk = 2 * all_reduce(tp, 2 * t * D, tp - 1)
-        b = 2 * f + talk + again * (f + talk)
-        d = all_reduce(dp, 24 * D * D / tp, (dp - 1) * tp)
-        hops = [0]
-        for s in range(1, pp):
-            a, rate = link((s - 1) * dp * tp, s * dp * tp)
-            hops.append(a + 2 * t * D / rate)
-        left = max(d, L // pp * (d - b) + b)
-        way = sum(hops) + (m - 1) * max(hops)
-        return (m + pp - 1) * L // pp * (f + talk + b) + 2 * way + left
-
-    def size(plan):
-        dp, tp, pp, m, again = plan
-        t = model["batch"] // (dp * m) * T
-        layer, alive = 2 * t * D * (4 + 12 / tp), min(m, pp) * L // pp
-        weights = L // pp * 12 * D * D / tp * (4 + 12 / dp)
-        return weights + (alive * 2 * t * D + layer if again else alive * layer)
-
-    powers = [2**i for i in range(n.bit_length())]
-    counts = [2**i for i in range(12)]
-    plans = [
-        (dp, tp, n // (dp * tp), m, again)
-        for dp, tp, m, again in product(powers, powers, counts, (False, True))
-        if dp * tp <= n and L % (n // (dp * tp)) == 0 and model["batch"] % (dp * m) == 0
-    ]
-    fitting = [plan for plan in plans if size(plan) <= cluster["memory"]]
-    best = min(fitting, key=seconds)
-    names = ("dp", "tp", "pp", "m", "checkpoint")
-    return dict(zip(names, best, strict=True))
 
 
 def branch_by_branch(model, cluster):
@@ -88,19 +42,23 @@ def branch_by_branch(model, cluster):
 
 
 WRONG = """
-== all_of_them
+== solution
 no_memory, memory: the fastest, whatever it takes
-~ if size(plan) <= cluster["memory"] =>
+~ if kept <= cluster["memory"]: => if True:
 tp_across, tp: what is cut most is done first
-~ key=seconds => key=lambda p: (-p[1], seconds(p))
+- lambda plan: step_seconds(model, cluster, plan)
++ lambda p: (-p["tp"], step_seconds(model, cluster, p))
 tp_is_free, tp-across: tp talks inside a node, wherever it is
-~ all_reduce(tp, 2 * t * D, tp - 1) => all_reduce(tp, 2 * t * D, 0)
+~ all_reduce(tp, 2 * tokens * width, tp - 1) => all_reduce(tp, 2 * tokens * width, 0)
 one_node, gpus: gpus are those of the cluster
 ~ cluster["nodes"] * cluster["gpus"] => cluster["gpus"]
 one_micro_batch, slow: the bubble is forgotten
-~ counts = [2**i for i in range(12)] => counts = [1]
+~ itertools.product(sizes, repeat=3) => itertools.product(sizes, sizes, [1])
 most_micro_batches, m: more micro-batches, less bubble
-~ key=seconds => key=lambda p: (-p[3], seconds(p))
+- lambda plan: step_seconds(model, cluster, plan)
++ lambda p: (-p["m"], step_seconds(model, cluster, p))
 without_checkpoint, entries: checkpointing is decided elsewhere
-~ zip(names, best, strict=True) => zip(names[:4], best, strict=False)
+- return min(fits, key=lambda plan: step_seconds(model, cluster, plan))
++ best = min(fits, key=lambda plan: step_seconds(model, cluster, plan))
++     return {name: best[name] for name in ("dp", "tp", "pp", "m")}
 """

@@ -2,11 +2,7 @@
 
 import torch
 import torch.distributed as dist
-
-
-def one_by_one(model, src=0):
-    for tensor in (*model.parameters(), *model.buffers()):
-        dist.broadcast(tensor.detach(), src)
+from torch import nn
 
 
 def as_objects(model, src=0):
@@ -29,7 +25,7 @@ def sent_by_the_root(model, src=0):
 
 
 WRONG = """
-== one_by_one
+== solution
 root_calls, not-everybody: broadcast sounds like something that one does
 ~ for tensor => for tensor in () if dist.get_rank() != src else
 ~  in (*model.parameters(), *model.buffers()) =>  (*model.parameters(), *model.buffers())
@@ -39,8 +35,6 @@ not in it
 a_contiguous_copy, only-transposed: contiguous() may be a copy, which alone is overwritten then
 ~ dist.broadcast(tensor.detach(), src) => dist.broadcast(tensor.detach().contiguous(), src)
 == as_objects
-not_copied_back, left-unwritten: the message arrives, and a name is given to it
-~ tensor.copy_(came) => tensor = came
 new_parameters, replaced: an optimizer that was made before holds the old ones, and trains them
 ~ tensor.copy_(came) => tensor.data = came
 == sent_by_the_root

@@ -1,28 +1,5 @@
 """Answers to first_missing."""
 
-from collections import Counter
-
-
-def by_sets(dumps):
-    made, members = {}, {}
-    for rank, dump in enumerate(dumps):
-        for call in dump:
-            key = call["group"], call["seq"]
-            made.setdefault(key, {})[rank] = call["op"]
-            members[key] = set(call["members"])
-    missing, waiting = {}, set()
-    for key, ops in made.items():
-        usual = Counter(ops.values()).most_common(1)[0][0]
-        came = {rank for rank, op in ops.items() if op == usual}
-        missing[key] = members[key] - came
-        if missing[key]:
-            waiting |= came
-    for key in sorted(missing):
-        who = missing[key] - waiting
-        if who:
-            return *key, sorted(who)
-    return None
-
 
 def by_asking(dumps):
     calls = {(c["group"], c["seq"]): c["members"] for dump in dumps for c in dump}
@@ -44,19 +21,10 @@ def by_asking(dumps):
 
 
 WRONG = """
-== by_sets
+== solution
 victims, victim: the last that reports is taken for the cause (verl#1158)
-~         who = missing[key] - waiting =>         who = missing[key]
-who_reported, who-reported: the rank with the timeout in its log is blamed
-~ sorted(who) => sorted(members[key] - missing[key])
-only_silent, only-silent: who has made a call is taken for who waits
--         if missing[key]:
--             waiting
-+         waiting
-nobody, gives-up: the first incomplete call, even if nobody is to blame
-~         if who: =>         if missing[key]:
-everybody, not-members: groups are ignored
-~ set(call["members"]) => set(range(len(dumps)))
+~ if missing[key] - waiting => if missing[key]
+~ sorted(missing[key] - waiting) => sorted(missing[key])
 a_set, container: ranks are a set in the code, and stay one
-~ sorted(who) => who
+~ sorted(missing[key] - waiting) => missing[key] - waiting
 """

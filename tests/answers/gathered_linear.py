@@ -2,36 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
-
-
-def by_function(x, shard, shape):
-    def gather(shard):
-        flat = shard.new_empty(dist.get_world_size() * shard.numel())
-        dist.all_gather_single(flat, shard)
-        return flat[: shape[0] * shape[1]].view(shape)
-
-    class Gathered(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, shard):
-            ctx.save_for_backward(x, shard)
-            return x @ gather(shard).t()
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, dy):
-            x, shard = ctx.saved_tensors
-            n = dist.get_world_size()
-            dx = dy @ gather(shard) if ctx.needs_input_grad[0] else None
-            dw = dy.reshape(-1, shape[0]).t() @ x.reshape(-1, shape[1])
-            flat = dw.new_zeros(n * shard.numel())
-            flat[: dw.numel()] = dw.flatten()
-            mine = torch.empty_like(shard)
-            dist.reduce_scatter_single(mine, flat)
-            return dx, mine / n
-
-    return Gathered.apply(x, shard)
 
 
 def by_checkpoint(x, shard, shape):
@@ -57,36 +28,28 @@ def by_checkpoint(x, shard, shape):
 
 
 WRONG = """
-== by_function
+== solution
 saves_w, weight-saved: what backward needs is saved
--             ctx.save_for_backward(x, shard)
--             return x @ gather(shard).t()
-+             w = gather(shard)
-+             ctx.save_for_backward(x, shard)
-+             ctx.w = w
-+             return x @ w.t()
-sums, sum: gradients are added up
-~ mine / n => mine
+-             return x @ gather(piece).t()
++             ctx.w = gather(piece)
++             return x @ ctx.w.t()
 in_the_graph, no-gradient: collectives look like operators
 ~ return Gathered.apply(x, shard) => return x @ gather(shard.detach()).t()
 sets_grad, writes-gradient: shard.grad is where the gradient belongs
--     class Gathered(torch.autograd.Function):
-+     piece = shard
-+
-+     class Gathered(torch.autograd.Function):
--             return dx, mine / n
-+             piece.grad = mine / n
-+             return dx, None
+-             return of_x, mine
++             shard.grad = mine
++             return of_x, None
 padding_kept, only-a-remainder: lengths are multiples of n, one thinks
-~ return flat[: shape[0] * shape[1]].view(shape) => return flat.view(shape)
+~ return flat[: rows * columns].view(rows, columns) => return flat.view(rows, columns)
 not_padded, not-padded: the gradient has W's length
--             flat = dw.new_zeros(n * shard.numel())
--             flat[: dw.numel()] = dw.flatten()
-+             flat = dw.flatten()
+-             flat = piece.new_zeros(piece.numel() * dist.get_world_size())
+-             flat[: rows * columns] = of_w.reshape(-1)
++             flat = of_w.reshape(-1)
 rows_alone, only-leading-dimensions: x is a batch of vectors
-~ dy.reshape(-1, shape[0]).t() @ x.reshape(-1, shape[1]) => dy.t() @ x
+~ gradient.reshape(-1, rows).t() @ x.reshape(-1, columns) => gradient.t() @ x
 all_reduces, calls: all_reduce is the better known
--             dist.reduce_scatter_single(mine, flat)
-+             dist.all_reduce(flat)
-+             mine = flat.view(n, -1)[dist.get_rank()].clone()
+-             mine = torch.empty_like(piece)
+-             dist.reduce_scatter_single(mine, flat, dist.ReduceOp.AVG)
++             dist.all_reduce(flat, dist.ReduceOp.AVG)
++             mine = flat.view(-1, len(piece))[dist.get_rank()].clone()
 """

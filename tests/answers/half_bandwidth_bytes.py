@@ -1,11 +1,5 @@
 """Answers to half_bandwidth_bytes."""
 
-import torch
-
-
-def break_even(alpha, beta):
-    return alpha / beta
-
 
 def by_search(alpha, beta):
     low, high = 0.0, 1.0
@@ -18,9 +12,7 @@ def by_search(alpha, beta):
 
 
 WRONG = """
-== break_even
-product, product: latency times bandwidth, and beta taken for that
-~ alpha / beta => alpha * beta
+== solution
 whole_bytes, rounded: a message has a whole number of bytes
 ~ alpha / beta => alpha // beta
 half_in_whole_bytes, half-or-twice: two at once: half of the bandwidth is taken for half of the

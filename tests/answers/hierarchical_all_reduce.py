@@ -4,24 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def in_three(tensor, gpus_per_node):
-    rank, n, g = dist.get_rank(), dist.get_world_size(), gpus_per_node
-    for first in range(0, n, g):
-        group = dist.new_group(list(range(first, first + g)))
-        node = group if first <= rank < first + g else locals().get("node")
-    for local in range(g):
-        group = dist.new_group(list(range(local, n, g)))
-        across = group if rank % g == local else locals().get("across")
-    size = -(-tensor.numel() // g)
-    padded = torch.zeros(g * size, dtype=tensor.dtype)
-    padded[: tensor.numel()] = tensor.flatten()
-    mine = torch.empty(size, dtype=tensor.dtype)
-    dist.reduce_scatter_single(mine, padded, group=node)
-    dist.all_reduce(mine, group=across)
-    dist.all_gather_single(padded, mine, group=node)
-    tensor.copy_(padded[: tensor.numel()].view(tensor.shape))
-
-
 def share_by_share(tensor, gpus_per_node):
     n, g = dist.get_world_size(), gpus_per_node
     node, _ = dist.new_subgroups(g)
@@ -61,7 +43,7 @@ def with_messages(tensor, gpus_per_node):
 
 
 WRONG = """
-== in_three
+== solution
 flat, flat: the sum is right
 -     dist.reduce_scatter_single(mine, padded, group=node)
 -     dist.all_reduce(mine, group=across)
@@ -73,7 +55,7 @@ leaders, leaders-only: one rank speaks for its node, as in Horovod's first hiera
 -     dist.all_reduce(mine, group=across)
 -     dist.all_gather_single(padded, mine, group=node)
 +     dist.reduce(padded, group_dst=0, group=node)
-+     if rank % g == 0:
++     if dist.get_rank() % g == 0:
 +         dist.all_reduce(padded, group=across)
 +     dist.broadcast(padded, group_src=0, group=node)
 whole_across, over-share: every rank takes the whole tensor across
@@ -82,14 +64,13 @@ whole_across, over-share: every rank takes the whole tensor across
 -     dist.all_gather_single(padded, mine, group=node)
 +     dist.all_reduce(padded, group=node)
 +     dist.all_reduce(padded, group=across)
-mean_of_means, divided: AVG in both groups
-  group=across)
-+     mine /= n // g
 forgets_the_others, node-only: two of the three steps
 ~     dist.all_reduce(mine, group=across) =>
 unequal_parts, unequal-parts: tried with lengths that g divides
 ~ -(-tensor.numel() // g) => tensor.numel() // g
-~ torch.zeros(g * size => torch.zeros(tensor.numel()
+~ tensor.new_zeros(g * part) => tensor.new_zeros(tensor.numel())
 members_only, not-together: only members call new_group: pytorch/pytorch#130102
-~     for first in range(0, n, g): =>     for first in [rank - rank % g]:
+-     node, _ = dist.new_subgroups(g)
++     first = dist.get_rank() // g * g
++     node = dist.new_group(list(range(first, first + g)))
 """

@@ -4,26 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def along_the_row(work):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    token = torch.zeros(1)
-    if rank > 0:
-        dist.recv(token, rank - 1)
-    work()
-    if rank < n - 1:
-        dist.send(token, rank + 1)
-
-
-def counts_those_before(work):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    token = torch.zeros(1)
-    for before in range(rank):
-        dist.recv(token, before)
-    work()
-    for later in range(rank + 1, n):
-        dist.send(token, later)
-
-
 def rank_0_calls_out(work):
     rank, n = dist.get_rank(), dist.get_world_size()
     go, done = torch.ones(1), torch.empty(0)
@@ -51,13 +31,13 @@ def round_and_home(work):
 
 
 WRONG = """
-== along_the_row
+== solution
 nothing, nobody-told: ranks are numbered, so surely they come in that order
 -     if rank > 0:
--         dist.recv(token, rank - 1)
+-         dist.recv(token, src=rank - 1)
 +
 -     if rank < n - 1:
--         dist.send(token, rank + 1)
+-         dist.send(token, dst=rank + 1)
 == round_and_home
 nobody_left, waits-in-vain: the other end is forgotten
 -     if rank == 0 and n > 1:

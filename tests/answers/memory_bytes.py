@@ -1,22 +1,5 @@
 """Answers to memory_bytes."""
 
-import math
-
-
-def sum_of_three(model, plan):
-    dp, tp, pp, m = plan["dp"], plan["tp"], plan["pp"], plan["m"]
-    width, layers = model["width"], model["layers"] // pp
-    weights = layers * 12 * width**2 // tp
-    kept = 2 * weights
-    kept += 2 * weights // (dp if plan["zero"] >= 2 else 1)
-    kept += 12 * weights // (dp if plan["zero"] >= 1 else 1)
-    tokens = model["batch"] // (dp * m) * model["sequence"]
-    whole = 2 * tokens * width * (4 + 12 / tp)
-    alive = min(m, pp) if plan["schedule"] == "1f1b" else m
-    if plan["checkpoint"]:
-        return int(kept + alive * layers * 2 * tokens * width + whole)
-    return int(kept + alive * layers * whole)
-
 
 def by_the_token(model, plan):
     tokens = model["batch"] * model["sequence"] / plan["dp"] / plan["m"]
@@ -32,22 +15,7 @@ def by_the_token(model, plan):
 
 
 WRONG = """
-== sum_of_three
-no_master, master: Adam has two averages
-~ 12 * weights => 8 * weights
-no_zero, zero: the stage is not looked at
-~ (dp if plan["zero"] >= 2 else 1) => 1
-~ (dp if plan["zero"] >= 1 else 1) => 1
-all_layers, whole-model: a model has all its layers
-~ model["layers"] // pp => model["layers"]
+== solution
 all_alive, order: every micro-batch is kept until its backward
-~ min(m, pp) if plan["schedule"] == "1f1b" else m => m
-inputs_alone, one-more: what is computed again is forgotten
-~ 2 * tokens * width + whole) => 2 * tokens * width)
-whole_batch, m: the batch of a replica
-~ // (dp * m) => // dp
-== by_the_token
-never_again, not-again: checkpointing is forgotten
-~ (2 if plan["checkpoint"] else per_token) => per_token
-~ per_token if plan["checkpoint"] else 0 => 0
+~ m if plan["schedule"] == "gpipe" else min(m, pp) => m
 """

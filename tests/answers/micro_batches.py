@@ -34,18 +34,8 @@ def by_dealing(global_batch, largest):
 
 WRONG = """
 == solution
-batch_per_rank, everything: the batch of one rank is kept when the world changes: Fast-LLM#241
-~ divmod(global_batch, n) => divmod(global_batch, 1)
-~ math.ceil(global_batch / n) => global_batch
-rest_lost, remainder-lost: whole numbers of samples
-~ size + (rank < rest) => size
-~ math.ceil(global_batch / n) => global_batch // n
-larger_last, larger-last: what is left over goes to the end
-~ (k < more) => (k >= count - more)
 more_on_the_last, other-ranks: cuts at rank * size / n
 ~ size + (rank < rest) => (rank + 1) * global_batch // n - rank * global_batch // n
-so_many, largest-is-a-size: largest is taken for a number of micro-batches
-~ math.ceil(math.ceil(global_batch / n) / largest) => largest if global_batch else 0
 == by_splitting
 counts_its_own, own-count: each rank cuts what it has
 ~ len(shares[0]) => len(shares[dist.get_rank()])

@@ -72,44 +72,13 @@ def by_functional_collectives(x, router, w1, w2, k):
     return (y * weights.unsqueeze(-1)).sum(1)
 
 
-def one_expert_at_a_time(x, router, w1, w2, k):
-    from torch.distributed.nn.functional import all_to_all_single
-
-    n, mine = dist.get_world_size(), len(w1)
-    p, e = (x @ router.T).softmax(-1).topk(k)
-    p = p / p.sum(-1, keepdim=True)
-    told = torch.stack([(e == ex).sum() for ex in range(n * mine)]).to(torch.int32)
-    heard = torch.empty_like(told)
-    dist.all_to_all_single(heard, told)
-    y = torch.zeros_like(x)
-    for local in range(mine):
-        places = [(e == r * mine + local).nonzero() for r in range(n)]
-        gives, takes = map(len, places), heard[local::mine].tolist()
-        token, choice = torch.cat(places).T
-        gives = list(gives)
-        rows = all_to_all_single(x.new_empty(sum(takes), x.shape[1]), x[token], takes, gives)
-        rows = F.silu(rows @ w1[local].T) @ w2[local].T
-        rows = all_to_all_single(x.new_empty(len(token), x.shape[1]), rows, gives, takes)
-        y = y.index_add(0, token, p[token, choice][:, None] * rows)
-    return y
-
-
 WRONG = """
 == solution
 sizes_guessed, counts: a rank takes as many rows as it gives
 - Exchange.apply(x[by_expert // k], sizes_out, sizes_in)
 + Exchange.apply(x[by_expert // k], sizes_out, sizes_out)
-by_expert, other-expert: rows are sorted by expert where they leave
-~ .repeat(n).repeat_interleave(heard) => .repeat_interleave(heard.view(n, mine).sum(0))
-plain_calls, call-unseen: all_to_all_single looks like a function
--     back = Exchange.apply(results, sizes_in, sizes_out)
-+     back = rows.new_empty(sum(sizes_out), rows.shape[1])
-+     dist.all_to_all_single(back, results, sizes_out, sizes_in)
 sizes_as_forward, backward-sizes: the same call in forward and backward
 ~ gradient.contiguous(), sizes_out, sizes_in) => gradient.contiguous(), sizes_in, sizes_out)
-hard_choice, router-unseen: argmax and topk choose, and choosing has no gradient
-      best, experts = F.softmax(x @ router.t(), 1).topk(k, 1)
-+     best = best.detach()
 no_tokens, not-everybody: a rank without tokens has nothing to do
 -     best, experts
 +     if not len(x):
@@ -128,7 +97,4 @@ not_put_back, by-arrival: rows come back as they went
 averaged_experts, experts-divided: gradients are averaged over ranks (pytorch#160285)
       n, mine, world = dist.get_world_size(), len(w1), dist.group.WORLD
 +     w1, w2 = (w / n + (w - w / n).detach() for w in (w1, w2))
-== one_expert_at_a_time
-not_normalised, not-normalised: the probabilities are weights
-~     p = p / p.sum(-1, keepdim=True) =>
 """

@@ -19,17 +19,6 @@ def by_turns(tensor):
     return everybody
 
 
-def ring(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    boxes = [torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]
-    boxes[rank].copy_(tensor)
-    for step in range(n - 1):
-        going = dist.isend(boxes[(rank - step) % n], (rank + 1) % n)
-        dist.recv(boxes[(rank - step - 1) % n], (rank - 1) % n)
-        going.wait()
-    return boxes
-
-
 def root_and_back(tensor):
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     pile = torch.stack([tensor] * (last + 1)).contiguous()
@@ -45,16 +34,16 @@ def root_and_back(tensor):
 
 
 WRONG = """
+== solution
+off_by_one, misplaced: the indices of the ring are one off
+~     return parts =>     return parts[1:] + parts[:1]
+own_again, same-again: each step sends the rank's own tensor
+~ isend(parts[(rank - step) % size] => isend(parts[rank]
 == root_and_back
 nobody_told, one-rank-alone: a gather, and nobody tells the others
 -         for other in range(last):
 -             dist.send(pile, other)
 ~         dist.recv(pile, last) =>
-== ring
-off_by_one, misplaced: the indices of the ring are one off
-~     return boxes =>     return boxes[1:] + boxes[:1]
-own_again, same-again: each step sends the rank's own tensor
-~ isend(boxes[(rank - step) % n] => isend(boxes[rank]
 == by_turns
 own_is_argument, shares-memory: its own entry is the caller's tensor
           if rank == speaker:

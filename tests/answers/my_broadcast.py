@@ -4,19 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def flat(tensor, src):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    outbox = tensor.contiguous()
-    if rank == src:
-        for other in range(n):
-            if other != src:
-                dist.send(outbox, other)
-    else:
-        inbox = torch.empty_like(outbox)
-        dist.recv(inbox, src)
-        tensor.copy_(inbox)
-
-
 def tree(tensor, src):
     rank, n = dist.get_rank(), dist.get_world_size()
     place, distance = (rank - src) % n, 1
@@ -46,15 +33,15 @@ def in_pieces(tensor, src):
 
 
 WRONG = """
-== flat
+== solution
 itself, talks-to-itself: everybody is sent to, src too
 ~ if other != src: => if True:
 rebinds, left-unwritten: a name is given another tensor
 ~         tensor.copy_(inbox) =>         tensor = inbox
 from_0, only-src: tried with src 0
-~ if rank == src: => if rank == 0:
+~ if dist.get_rank() == src: => if dist.get_rank() == 0:
 ~ if other != src: => if other != 0:
-~ dist.recv(inbox, src) => dist.recv(inbox, 0)
+~ dist.recv(inbox, src=src) => dist.recv(inbox, src=0)
 writes_between, written-between: the tensor is taken for all of its memory
           tensor.copy_(inbox)
 +         step = min(tensor.stride(), default=1)

@@ -4,20 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def flat(tensor, dst):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    if rank != dst:
-        dist.send(tensor.contiguous(), dst)
-        return None
-    everybody = []
-    for other in range(n):
-        box = tensor.clone(memory_format=torch.contiguous_format)
-        if other != dst:
-            dist.recv(box, other)
-        everybody.append(box)
-    return everybody
-
-
 def all_at_once(tensor, dst):
     rank, n = dist.get_rank(), dist.get_world_size()
     if rank != dst:
@@ -42,6 +28,13 @@ def by_object(tensor, dst):
 
 
 WRONG = """
+== solution
+own_missing, own-missing: only what comes in a message is put into the list
+~         everybody.append(entry) =>             everybody.append(entry)
+as_they_come, misplaced: a recv without src takes what comes first
+~ dist.recv(entry, src=other) => dist.recv(entry)
+everywhere, list-everywhere: an empty list seems to be as good as None
+~ return None => return []
 == all_at_once
 times_n, one-buffer: a list times n is n times the same tensor: here several irecvs fill it
 - [torch.empty(tensor.shape, dtype=tensor.dtype) for _ in range(n)]
@@ -49,11 +42,4 @@ times_n, one-buffer: a list times n is n times the same tensor: here several ire
 reads_early, read-before-wait: the waits come after the copy
       works = [dist.irecv(boxes[r], r) for r in range(n) if r != rank]
 +     boxes = [box.clone() for box in boxes]
-== flat
-own_missing, own-missing: only what comes in a message is put into the list
-~         everybody.append(box) =>             everybody.append(box)
-as_they_come, misplaced: a recv without src takes what comes first
-~ dist.recv(box, other) => dist.recv(box)
-everywhere, list-everywhere: an empty list seems to be as good as None
-~ return None => return []
 """

@@ -4,21 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def to_their_owners(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    blocks = tensor.contiguous().chunk(n)
-    others = [r for r in range(n) if r != rank]
-    going = [dist.isend(blocks[r], r) for r in others]
-    total = blocks[rank].clone()
-    inbox = torch.empty_like(total)
-    for r in others:
-        dist.recv(inbox, r)
-        total += inbox
-    for work in going:
-        work.wait()
-    return total
-
-
 def in_a_batch(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
     size, talk = tensor.shape[0] // n, []
@@ -48,30 +33,28 @@ def ring(tensor):
 
 
 WRONG = """
-== to_their_owners
+== solution
 star, through-one: reduced to rank 0, and then scattered
-      others = [r for r in range(n) if r != rank]
+      total = owed[rank].clone()
 +     if rank:
 +         dist.send(tensor.contiguous(), 0)
-+         dist.recv(mine := torch.empty_like(blocks[0]), 0)
-+         return mine
++         dist.recv(total, 0)
++         return total
 +     total, inbox = tensor.clone(), tensor.new_empty(tensor.shape)
-+     for r in others:
-+         dist.recv(inbox, r)
++     for other in range(1, size):
++         dist.recv(inbox, other)
 +         total += inbox
-+     for r in others:
-+         dist.send(total.chunk(n)[r].contiguous(), r)
-+     return total.chunk(n)[0].clone()
++     for other in range(1, size):
++         dist.send(total.chunk(size)[other].contiguous(), other)
++     return total.chunk(size)[0].clone()
 split, index: split(n) is taken for n parts; it makes parts of n elements
-~ tensor.contiguous().chunk(n) => tensor.contiguous().split(n)
+~ tensor.tensor_split(size) => tensor.split(size)
 whole, mismatch: the whole tensor is sent where a block is taken
-~ dist.isend(blocks[r], r) => dist.isend(tensor.contiguous().view(-1), r)
+~ dist.isend(owed[other], => dist.isend(tensor.contiguous().view(-1),
 everything, whole-tensors: everybody adds up everything
-~ dist.isend(blocks[r], r) => dist.isend(tensor.contiguous(), r)
+~ dist.isend(owed[other], => dist.isend(tensor.contiguous(),
 ~ torch.empty_like(total) => torch.empty(tensor.shape, dtype=tensor.dtype)
-~ total += inbox => total += inbox.chunk(n)[rank]
-own_left_out, own-missing: only what comes is added up
-~ total = blocks[rank].clone() => total = torch.zeros_like(blocks[rank])
+~ total += inbox => total += inbox.chunk(size)[rank]
 == ring
 wrong_block, wrong-block: the ring starts one block later
 ~ blocks[rank - 1] => blocks[rank]

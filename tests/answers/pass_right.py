@@ -4,20 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def by_parity(mine):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    if n == 1:
-        return mine.clone()
-    inbox = torch.empty_like(mine, memory_format=torch.contiguous_format)
-    if rank % 2 == 0:
-        dist.send(mine.contiguous(), (rank + 1) % n)
-        dist.recv(inbox, (rank - 1) % n)  # from the left
-    else:
-        dist.recv(inbox, (rank - 1) % n)
-        dist.send(mine.contiguous(), (rank + 1) % n)  # to the right
-    return inbox
-
-
 def posted_first(mine):
     rank, n = dist.get_rank(), dist.get_world_size()
     inbox = torch.zeros(mine.shape, dtype=mine.dtype)
@@ -43,7 +29,7 @@ def one_breaks_the_ring(mine):
 
 
 WRONG = """
-== by_parity
+== solution
 send_first, send-first: the sentence that describes it (nccl#479)
 ~ rank % 2 == 0 => True
 receive_first, receive-first: good manners
@@ -51,14 +37,14 @@ receive_first, receive-first: good manners
 alone, talks-to-itself: one rank is its own neighbour
 ~ n == 1 => n == 0
 own_and_alone, returns-own: two at once: the wrong tensor, and nobody thought of one rank
-~ return inbox => return mine.clone()
+-         step()
+-     return inbox
++         step()
++     return mine.clone()
 ~ n == 1 => n == 0
 == posted_first
 past_the_end, no-such-rank: the ring is not closed
 ~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), rank + 1)
-other_way, passes-left: left and right are swapped
-~ coming = dist.irecv(inbox, (rank - 1) % n) => coming = dist.irecv(inbox, (rank + 1) % n)
-~ dist.send(mine.contiguous(), (rank + 1) % n) => dist.send(mine.contiguous(), (rank - 1) % n)
 never_waits, read-before-wait: irecv is taken for recv
 ~     coming.wait() =>
 == one_breaks_the_ring

@@ -62,9 +62,6 @@ one_by_one, one-by-one: a micro-batch is a small batch: forward, backward, the n
 -     for x, out in zip(xs, outs, strict=True):
 -         g = None
 +         x, out, g = xs[i], outs[i], None
-sums, sum: gradients add up by themselves
-~ loss(outs[i], targets[i]) / m => loss(outs[i], targets[i])
-~ sum(outs).item() => sum(outs).item() / m
 == solution
 no_leaf, no-gradient-at-a-boundary: what is received is a plain tensor
 ~             x.requires_grad_() =>

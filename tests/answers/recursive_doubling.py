@@ -4,30 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def folded(tensor):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    power = 1 << (n.bit_length() - 1)
-    mine = tensor.clone(memory_format=torch.contiguous_format)
-    inbox = torch.empty_like(mine)
-    if rank >= power:
-        dist.send(mine, rank - power)
-        dist.recv(mine, rank - power)
-    else:
-        if rank + power < n:
-            dist.recv(inbox, rank + power)
-            mine += inbox
-        distance = 1
-        while distance < power:
-            going = dist.isend(mine, rank ^ distance)
-            dist.recv(inbox, rank ^ distance)
-            going.wait()
-            mine += inbox
-            distance *= 2
-        if rank + power < n:
-            dist.send(mine, rank + power)
-    tensor.copy_(mine)
-
-
 def in_pairs(tensor):
     rank, n = dist.get_rank(), dist.get_world_size()
     power = 2 ** (n.bit_length() - 1)
@@ -59,14 +35,14 @@ def in_pairs(tensor):
 
 
 WRONG = """
-== folded
+== solution
 nobody_tells_the_extra, not-told: the sum is done, one thinks
-~         dist.recv(mine, rank - power) =>
-~             dist.send(mine, rank + power) =>             pass
+~         dist.recv(total, rank - power) =>
+~         dist.send(total, rank + power) =>         pass
 own_order, bits-differ: each rank adds what comes round to its own, in its own order:
 pytorch/pytorch#129501
-      inbox = torch.empty_like(mine)
-+     total, passing = mine, mine.clone()
+      inbox = torch.empty_like(total)
++     passing = total.clone()
 +     for _ in range(n - 1):
 +         going = dist.isend(passing, (rank + 1) % n)
 +         dist.recv(inbox, (rank - 1) % n)
@@ -76,19 +52,17 @@ pytorch/pytorch#129501
 +     tensor.copy_(total)
 +     return
 one_way_at_a_time, too-many-rounds: send and recv in turn, as in lesson 01
--             going = dist.isend(mine, rank ^ distance)
--             dist.recv(inbox, rank ^ distance)
--             going.wait()
-+             if rank & distance:
-+                 dist.send(mine, rank ^ distance)
-+             dist.recv(inbox, rank ^ distance)
-+             if not rank & distance:
-+                 dist.send(mine, rank ^ distance)
-both_send_first, send-first: send for isend
-~ going = dist.isend(mine, rank ^ distance) => dist.send(mine, rank ^ distance)
-~             going.wait() =>
+-         going = dist.isend(total, rank ^ 2**k)
+-         dist.recv(inbox, rank ^ 2**k)
+-         going.wait()
++         if rank & 2**k:
++             dist.send(total, rank ^ 2**k)
++         dist.recv(inbox, rank ^ 2**k)
++         if not rank & 2**k:
++             dist.send(total, rank ^ 2**k)
 no_partner, no-such-rank: rank ^ distance is taken for a rank that there is
-~ 1 << (n.bit_length() - 1) => 1 << (n - 1).bit_length()
+~ power = 1 << (n.bit_length() - 1) => power = n
+~ range(n.bit_length() - 1 if rank < power else 0) => range((n - 1).bit_length())
 sends_float64, long-message: added up in float64, and sent so
-~ mine = tensor.clone(memory_format=torch.contiguous_format) => mine = tensor.double().contiguous()
+~ tensor.clone(memory_format=torch.contiguous_format) => tensor.double().contiguous()
 """

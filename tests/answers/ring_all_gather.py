@@ -4,15 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def from_the_owned_one(chunks, owned):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    for step in range(n - 1):
-        out, into = (owned - step) % n, (owned - step - 1) % n
-        going = dist.isend(chunks[out], (rank + 1) % n)
-        dist.recv(chunks[into], (rank - 1) % n)
-        going.wait()
-
-
 def told_by_each_owner(chunks, owned):
     rank, n = dist.get_rank(), dist.get_world_size()
     shift = (owned - rank) % n
@@ -40,15 +31,11 @@ def in_batches(chunks, owned):
 
 
 WRONG = """
-== from_the_owned_one
+== solution
 own_rank, assumes-owner: rank r owns chunk r, surely
-~ (owned - step) % n, (owned - step - 1) % n => (rank - step) % n, (rank - step - 1) % n
-sends_first, send-first: blocking sends all round
-~ going = dist.isend => going = dist.send
-~         going.wait() =>
+~ chunks[(owned - step) % n] => chunks[(rank - step) % n]
+~ chunks[(owned - step - 1) % n] => chunks[(rank - step - 1) % n]
 == in_batches
-adds, adds: a copy of the first half
-~ .copy_(inbox) => .add_(inbox)
 new_entries, left-unwritten: the inbox gets the name of the caller's chunk
 ~ target.copy_(inbox) => target = inbox
 """

@@ -98,8 +98,6 @@ the_collective, collective: the shortest answer
       rank, n = dist.get_rank(), dist.get_world_size()
 +     return dist.all_reduce(tensor)
 == to_the_left
-rebinds, left-unwritten: the argument's name for a new tensor
-~ tensor.copy_(torch.cat(chunks).view_as(tensor)) => tensor = torch.cat(chunks).view_as(tensor)
 other_data, replaced: .data looks like a way to write into a tensor
 ~ tensor.copy_(torch.cat(chunks).view_as(tensor)) => tensor.data = torch.cat(chunks).view_as(tensor)
 sends_first_and_wrong_buffer, send-first: two at once

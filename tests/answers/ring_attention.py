@@ -64,8 +64,6 @@ def padded(q, k, v, where):
 
 WRONG = """
 == solution
-not_rescaled, not-rescaled: the maximum is kept, and its use forgotten
-~ (top - new).exp() => torch.ones_like(top)
 places_stay, own-places: k and v travel, and where does not
 ~ hidden = block[:, -1] > where[:, None] => hidden = where > where[:, None]
 kept, blocks-kept: what came is kept, one may need it
@@ -75,8 +73,6 @@ kept, blocks-kept: what came is kept, one may need it
 +         kept.append(block)
 not_low_enough, only-far-below-zero: a large number, one thinks
 ~ masked_fill(hidden, -torch.inf) => masked_fill(hidden, -1e4)
-by_rows, scale: d and the number of rows are both in the shape
-~ / d**0.5 => / len(q)**0.5
 one_neighbour, not-met: on a ring one has a neighbour, and talks to it
 ~ dist.irecv, coming, (rank - 1) % n => dist.irecv, coming, (rank + 1) % n
 == three_messages

@@ -3,18 +3,6 @@
 import torch
 
 
-def by_loops(calls):
-    if not calls:
-        return []
-    lost = [0.0] * len(calls[0])
-    for entries in calls:
-        last = max(entries)
-        culprit = entries.index(last)
-        for entered in entries:
-            lost[culprit] += last - entered
-    return lost
-
-
 def by_rank(calls):
     def waits(entries):
         return len(entries) * max(entries) - sum(entries)
@@ -36,22 +24,10 @@ def by_tensors(calls):
 
 
 WRONG = """
-== by_loops
-by_rank_first, swapped: rows are taken for ranks
-~ len(calls[0]) => len(calls)
-~ in calls: => in zip(*calls):
+== solution
 who_waits, who-waits: a rank's own wait is charged to it
-~ for entered in entries: => for rank, entered in enumerate(entries):
-~ lost[culprit] += last - entered => lost[rank] += last - entered
-first, first-for-last: the straggler is taken for the first
-~         culprit = entries.index(last) =>         culprit = entries.index(min(entries))
-every_late_one, every-late-one: whoever is late pays, each from the first
-~ for entered in entries: => for rank, entered in enumerate(entries):
-~ lost[culprit] += last - entered => lost[rank] += entered - min(entries)
+- lost[entered.index(last)] += sum(last - mine for mine in entered)
++ lost = [seconds + last - mine for seconds, mine in zip(lost, entered)]
 no_calls, only-no-calls: there is always a call, one thinks
--     if not calls:
--         return []
-== by_rank
-counts, counts: a tally of who was last
-~ len(entries) * max(entries) - sum(entries) => 1.0
+~  if calls else [] =>
 """

@@ -1,36 +1,5 @@
 """Answers to step_seconds."""
 
-import math
-from dataclasses import dataclass
-
-
-def term_by_term(model, cluster, plan):
-    dp, tp, pp, m = plan["dp"], plan["tp"], plan["pp"], plan["m"]
-    layers, width, sequence = model["layers"] // pp, model["width"], model["sequence"]
-    tokens = model["batch"] // (dp * m) * sequence
-
-    def link(first, last):
-        inside = first // cluster["gpus"] == last // cluster["gpus"]
-        return cluster["intra"] if inside else cluster["inter"]
-
-    def all_reduce(n, nbytes, latency, bandwidth):
-        return 2 * math.ceil(math.log2(n)) * latency + 2 * (n - 1) / n * nbytes / bandwidth
-
-    computing = (24 * tokens * width**2 + 4 * tokens * sequence * width) / tp / cluster["flops"]
-    talking = 2 * all_reduce(tp, 2 * tokens * width, *link(0, tp - 1))
-    forward = computing + talking
-    backward = 2 * computing + talking
-    if plan["checkpoint"]:
-        backward += forward
-    averaging = all_reduce(dp, 2 * 12 * width**2 / tp, *link(0, (dp - 1) * tp))
-    left = max(averaging, layers * averaging - (layers - 1) * backward)
-    hops = [0]
-    for stage in range(pp - 1):
-        latency, bandwidth = link(stage * dp * tp, (stage + 1) * dp * tp)
-        hops.append(latency + 2 * tokens * width / bandwidth)
-    slots = m + pp - 1
-    return slots * layers * (forward + backward) + 2 * (sum(hops) + (m - 1) * max(hops)) + left
-
 
 def played_step_by_step(model, cluster, plan):
     """Clocks of the stages, and of each call in their order."""
@@ -69,24 +38,7 @@ def played_step_by_step(model, cluster, plan):
 
 
 WRONG = """
-== term_by_term
+== solution
 once_a_layer, once-a-layer: one block, one all_reduce
 ~ talking = 2 * => talking =
-whole_gradients, whole-gradients: the gradients of a layer are those of all its ranks
-~ width**2 / tp, *link => width**2, *link
-of_one_micro_batch, bubble: the bubble is in forwards alone
--     return slots * layers * (forward + backward)
-+     return (m * (forward + backward) + (pp - 1) * backward) * layers
-network_for_all, network: ranks talk over the network
-~ inside = first // cluster["gpus"] == last // cluster["gpus"] => inside = False
-m_in_tokens, m: the batch of a replica is its micro-batch
-~ // (dp * m) => // dp
-not_hidden, not-hidden: all gradients, then the mean
-~ left = max(averaging, layers * averaging - (layers - 1) * backward) => left = layers * averaging
-no_hops, no-hops: activations are small
-~  + 2 * (sum(hops) + (m - 1) * max(hops)) =>
-no_attention, attention: 6 N D and no more
-~  + 4 * tokens * sequence * width =>
-backward_once, backward-once: there and back are alike
-~ 2 * computing + talking => computing + talking
 """

@@ -66,16 +66,6 @@ WRONG = """
 == solution
 rank_0s, rank-0s-generators: rank 0 writes what it has
 ~ state["generators"][rank] => state["generators"][0]
-epoch_anew, epoch-anew: it goes on with the epoch: entrenar#294, KempnerForge#51
--         for _ in range(used):
--             next(batches)
-scheduler_forgotten, no-schedule: the optimizer has the learning rate, one thinks
-~ "optimizer": job.optimizer, "scheduler": job.scheduler} => "optimizer": job.optimizer}
-optimizer_forgotten, no-momentum: the weights are what counts
-~ "optimizer": job.optimizer,  =>
-steps_more, until-more: train for so many steps
-      loader = DataLoader(job.dataset, job.batch_size, sampler=sampler)
-+     until += step
 all_write, many-writers: no rank is asked who it is
 ~             if rank == 0: =>             if True:
 onto_the_path, in-place: a save is one call

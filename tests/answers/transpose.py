@@ -13,14 +13,6 @@ def turned_first(my_rows):
     return theirs.view(n, m // n, k).transpose(0, 1).reshape(m // n, n * k).contiguous()
 
 
-def in_lists(my_rows):
-    n = dist.get_world_size()
-    outbox = [block.t().contiguous() for block in my_rows.chunk(n, dim=1)]
-    inbox = [torch.empty_like(block) for block in outbox]
-    dist.all_to_all(inbox, outbox)
-    return torch.cat(inbox, dim=1)
-
-
 def turned_last(my_rows):
     n, (k, m) = dist.get_world_size(), my_rows.shape
     outbox = torch.stack([block.contiguous() for block in my_rows.split(m // n, dim=1)])
@@ -30,18 +22,14 @@ def turned_last(my_rows):
 
 
 WRONG = """
-== in_lists
+== solution
 not_turned, blocks-not-turned: all_to_all is taken for the transpose
 ~ block.t().contiguous() => block.contiguous()
-below_one_another, stacked: cat's own dimension is 0
-~ torch.cat(inbox, dim=1) => torch.cat(inbox)
 gathers, calls: all of A, transposed, and then a slice
       n = dist.get_world_size()
 +     every = [torch.empty(my_rows.shape, dtype=my_rows.dtype) for _ in range(n)]
 +     dist.all_gather(every, my_rows.contiguous())
 +     return torch.cat(every).t().chunk(n)[dist.get_rank()].contiguous()
-cuts_rows, by-rows: the rows are cut into blocks, and not the columns
-~ my_rows.chunk(n, dim=1) => my_rows.chunk(n)
 == turned_first
 own_only, nothing-sent: t() is all that is done
       mine = my_rows.t().contiguous()  # m × k: block j is what goes to rank j

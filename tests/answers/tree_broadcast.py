@@ -4,20 +4,6 @@ import torch
 import torch.distributed as dist
 
 
-def doubling(tensor, src):
-    rank, n = dist.get_rank(), dist.get_world_size()
-    place, knows = (rank - src) % n, 1
-    box = tensor.contiguous()
-    while knows < n:
-        if place < knows and place + knows < n:
-            dist.send(box, (rank + knows) % n)
-        elif knows <= place < 2 * knows:
-            dist.recv(box, (rank - knows) % n)
-        knows *= 2
-    if box is not tensor:
-        tensor.copy_(box)
-
-
 def halving(tensor, src):
     rank, n = dist.get_rank(), dist.get_world_size()
     box = tensor.clone(memory_format=torch.contiguous_format)
@@ -51,16 +37,14 @@ def by_bits(tensor, src):
 
 
 WRONG = """
-== doubling
+== solution
 powers_of_two, only-no-power-of-two: the tree is right for 2, 4 and 8 ranks; a broadcast of Open MPI
 was wrong for all others: open-mpi/ompi#7523
-~  and place + knows < n =>
+~  and place + have < n =>
 root_0, only-src: tried with src 0 only
-~ (rank - src) % n => rank
-other_root, other-root: plus for minus, in both directions
-~ (rank - src) % n => (rank + src) % n
+~ (rank - src) % n, 1 => rank, 1
 star, star: it is right, and short
--     while knows < n:
+-     while have < n:
 +     if rank == src:
 +         for other in range(n):
 +             if other != src:
@@ -69,8 +53,8 @@ star, star: it is right, and short
 +         dist.recv(box, src)
 +     while False:
 five_rounds, only-more-than-32-ranks: rounds written down, as in ROUNDS
-~ while knows < n: => for knows in (1, 2, 4, 8, 16):
-~         knows *= 2 =>
+~ while have < n: => for have in (1, 2, 4, 8, 16):
+~         have *= 2 =>
 == halving
 unequal_halves, over-budget: the root keeps the larger part, and sends too often
           middle = (first + last + 1) // 2
@@ -79,7 +63,4 @@ unequal_halves, over-budget: the root keeps the larger part, and sends too often
 root_0_and_adds, adds: two at once: added, and the root is not src
 ~ tensor.copy_(box) => tensor.add_(box if me else 0)
 ~ me = (rank - src) % n => me = rank % n; src = 0
-== by_bits
-never_waits, never-waited: isend is taken for send
-~         work.wait() =>         pass
 """

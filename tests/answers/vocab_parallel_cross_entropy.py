@@ -2,33 +2,7 @@
 
 import torch
 import torch.distributed as dist
-
-
-def by_formula(logits, first, targets):
-    class Loss(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, logits):
-            rows, v = logits.shape
-            top = logits.amax(1) if v else logits.new_full((rows,), -torch.inf)
-            dist.all_reduce(top, dist.ReduceOp.MAX)
-            mine = (targets >= first) & (targets < first + v)
-            column = torch.where(mine, targets - first, 0)
-            powers = (logits - top[:, None]).exp()
-            found = logits.new_zeros(rows)
-            found[mine] = logits[mine, column[mine]] - top[mine]
-            both = torch.stack([powers.sum(1), found])
-            dist.all_reduce(both)
-            ctx.save_for_backward(powers / both[0][:, None], mine, column)
-            return both[0].log() - both[1]
-
-        @staticmethod
-        def backward(ctx, grad):
-            share, mine, column = ctx.saved_tensors
-            of_logits = share.clone()
-            of_logits[mine, column[mine]] -= 1
-            return of_logits * grad[:, None]
-
-    return Loss.apply(logits)
+from torch import Tensor
 
 
 def by_autograd(logits, first, targets):
@@ -82,16 +56,14 @@ def by_one_gather(logits, first, targets):
 
 
 WRONG = """
-== by_formula
-own_maximum, own-maximum: the maximum is there to be safe, and each rank is
-~             dist.all_reduce(top, dist.ReduceOp.MAX) =>
+== solution
 global_columns, raises: targets number the whole's columns
--             found[mine] = logits[mine, column[mine]] - top[mine]
-+             found = logits[torch.arange(rows), targets] - top
+- (shifted * is_target).sum(1)
++ shifted[torch.arange(rows), targets]
 keeps_outside, used-twice: self is at hand, ctx looks like a formality
--             ctx.save_for_backward(powers / both[0][:, None], mine, column)
-+             globals()['kept'] = powers / both[0][:, None], mine, column
-~ share, mine, column = ctx.saved_tensors => share, mine, column = kept
+-             ctx.save_for_backward(powers / both[0][:, None], is_target)
++             globals()['kept'] = powers / both[0][:, None], is_target
+~ share, is_target = ctx.saved_tensors => share, is_target = kept
 own_sum_saved, own-sum-back: the softmax of forward is at hand
 ~ powers / both[0][:, None] => powers / powers.sum(1, keepdim=True)
 no_columns, only-no-columns: every rank has some columns
@@ -99,6 +71,4 @@ no_columns, only-no-columns: every rank has some columns
 == by_autograd
 no_maximum, only-in-the-hundreds: the formula has none
 ~ shifted = logits - top[:, None] => shifted = logits
-mean, one-number: a loss is one number
-~ return total.log() - target => return (total.log() - target).mean()
 """

@@ -17,17 +17,10 @@ from course_check.cases import Case
 from course_check.play import make_play
 from course_exercises.catalogue import find
 from course_exercises.lesson_16_experts import find_best, place
-from course_lib import run, simulate
+from course_lib import simulate
 
-ENGINES = {"run": run, "simulate": simulate, "nccl": partial(simulate, backend="nccl")}
 LAYERS = [((5, 0, 3), 2, 2), ((3,), 4, 2), ((2, 7, 1, 4), 4, 2)]
 double = partial(torch.randn, dtype=torch.float64)
-
-
-def answer(exercise: str, name: str = "solution") -> Any:
-    names = {"torch": torch, "dist": dist, "Tensor": Tensor, "F": F}
-    exec(zoo.right(exercise)[name], names)
-    return names[exercise]
 
 
 def one_process(x: Tensor, router: Tensor, w1: Tensor, w2: Tensor, k: int) -> Tensor:
@@ -79,8 +72,8 @@ def loss(function: Any, tokens: tuple[int, ...]) -> list[float]:
 def test_a_layer_of_experts_and_its_loss_are_one_process_s_to_twelve_digits() -> None:
     """Simulated; the soak does it on each engine."""
     for tokens, mine, k in LAYERS:
-        one = simulate(layer, answer("moe_layer"), tokens, mine, k, world_size=len(tokens))
-        other = simulate(loss, answer("balance_loss"), tokens, world_size=len(tokens))
+        one = simulate(layer, zoo.function("moe_layer"), tokens, mine, k, world_size=len(tokens))
+        other = simulate(loss, zoo.function("balance_loss"), tokens, world_size=len(tokens))
         for job in (one, other):
             assert max(map(max, job.results)) <= 1e-12, tokens
 

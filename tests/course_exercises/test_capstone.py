@@ -17,12 +17,6 @@ RECORDED = json.loads(TABLE.read_text())
 OFTEN = slice(None, None, 6)  # of each list; the others are recorded again in tests/soak
 
 
-def answer(exercise: str, name: str) -> Any:
-    names: dict[str, Any] = {}
-    exec(zoo.right(exercise)[name], names)
-    return names[exercise]
-
-
 @pytest.mark.parametrize("entry", RECORDED["steps"][OFTEN])
 def test_a_skeleton_takes_what_was_recorded(entry: dict[str, Any]) -> None:
     assert time_of(describe(**entry["given"])) == pytest.approx(entry["right"], rel=1e-6)
@@ -37,21 +31,21 @@ def test_layers_at_their_true_size_hold_what_was_recorded(entry: dict[str, Any])
 @pytest.mark.parametrize("name", zoo.right("step_seconds"))
 def test_the_formula_meets_every_skeleton(name: str) -> None:
     """But for α where two ranks are alone in a group: their all_reduce needs one message each."""
-    seconds = answer("step_seconds", name)
+    seconds = zoo.function("step_seconds", name)
     for entry in RECORDED["steps"]:
         assert seconds(**entry["given"]) == pytest.approx(entry["right"], rel=2e-3)
 
 
 @pytest.mark.parametrize("name", zoo.right("memory_bytes"))
 def test_what_is_counted_is_near_the_sum(name: str) -> None:
-    size = answer("memory_bytes", name)
+    size = zoo.function("memory_bytes", name)
     for entry in RECORDED["memory"]:
         assert size(**entry["given"]) == pytest.approx(entry["right"], rel=0.045)
 
 
 @pytest.mark.parametrize("name", zoo.right("best_plan"))
 def test_no_plan_that_fits_is_much_faster(name: str) -> None:
-    best = answer("best_plan", name)
+    best = zoo.function("best_plan", name)
     for entry in RECORDED["clusters"]:
         found = [*best(**entry["given"]).values()][:5]
         [seconds] = (row[5] for row in entry["plans"] if row[:5] == found)

@@ -13,10 +13,8 @@ LENGTHS, SECONDS = (2500, 2000, 3000, 1500, 2500, 700), (1e-3, 2e-3, 5e-4, 1e-3,
 
 
 def ahead() -> None:
-    names: dict = {}
-    exec(zoo.right("prefetched")["two_ahead"], names)
     layers = [torch.ones(length) for length in LENGTHS]
-    names["prefetched"](list(zip(SECONDS, layers, strict=True)))
+    zoo.function("prefetched")(list(zip(SECONDS, layers, strict=True)))
 
 
 def test_prefetch_takes_the_time_of_the_recursion() -> None:

@@ -19,12 +19,6 @@ SIZES = (3, 4, 1, 5)  # parts of the ranks
 random = partial(torch.randn, dtype=torch.float64)
 
 
-def answer(exercise: str) -> Any:
-    names: dict[str, Any] = {}
-    exec(next(iter(zoo.right(exercise).values())), names)
-    return names[exercise]
-
-
 def mine(t: Tensor, dim: int) -> Tensor:
     return t.split(SIZES, dim)[dist.get_rank()]
 
@@ -80,7 +74,7 @@ def attention(function: Any) -> list[tuple[Tensor, Tensor]]:
     ],
 )
 def test_an_answer_is_one_process_s_to_twelve_digits(exercise: str, job: Any) -> None:
-    function = answer(exercise)
+    function = zoo.function(exercise)
     for pairs in simulate(job, function, world_size=len(SIZES)).results:
         for ours, want in pairs:
             assert ours.shape == want.shape

@@ -146,7 +146,9 @@ def test_of_a_simulation_a_terminal_shows_it_and_keeps_nothing(at_once, monkeypa
             simulate(until_told, world_size=2)
             reader.join()
             os.set_blocking(terminal, False)
-            said += os.read(terminal, 1 << 16).decode()
+            with pytest.raises(BlockingIOError):  # there is no more
+                while True:
+                    said += os.read(terminal, 1 << 16).decode()
     finally:
         os.close(terminal)
     assert shown(said) == ""

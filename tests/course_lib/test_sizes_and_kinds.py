@@ -32,27 +32,6 @@ def test_what_gloo_refuses_of_uneven_lists_names_the_sizes():
 # ---- tensors ------------------------------------------------------------------------------------
 
 
-def sparse() -> torch.Tensor:
-    return torch.eye(3).to_sparse()
-
-
-def complex_numbers() -> torch.Tensor:
-    return torch.ones(3, 3, dtype=torch.complex64)
-
-
-@pytest.mark.parametrize("make", [sparse, complex_numbers])
-def test_kinds_of_tensors_that_gloo_adds_are_recorded(make: Callable[[], torch.Tensor]):
-    def add() -> float:
-        x = make()
-        dist.all_reduce(x)
-        return abs(x.to_dense().sum().item())
-
-    result = run(add, world_size=2)
-    assert result.results == [2 * abs(make().to_dense().sum().item())] * 2
-    assert {(e.op, e.shape[:2]) for e in result.trace.events} == {("all_reduce", (3, 3))}
-    assert all(e.nbytes for e in result.trace.events)
-
-
 def quantized() -> torch.Tensor:
     return torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8)
 

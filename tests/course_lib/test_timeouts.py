@@ -152,6 +152,7 @@ def makes_a_group() -> None:
     dist.new_group([0, 1, 2], timeout=timedelta(seconds=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "function", "late"),
     [
@@ -176,6 +177,7 @@ def speaks_to_itself(call) -> None:
     dist.barrier()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "call"), [(run, dist.isend), (simulate, dist.irecv)])
 def test_a_message_to_oneself_is_called_that(engine, call):
     said = f"rank 1 cannot {call.__name__[1:]} to or from itself"

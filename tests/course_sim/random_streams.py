@@ -14,7 +14,7 @@ from course_sim.costs import textbook_seconds
 from course_sim.gpu.streams import LAUNCH
 
 N, ALPHA, BANDWIDTH = 3, 1e-5, 1e9
-_WHAT = (
+_WHAT = [
     "compute",
     "compute",
     "sum",
@@ -27,7 +27,8 @@ _WHAT = (
     "sleep",
     "barrier",
     "stream",
-)
+]
+_CALLED = {"sum": "all_reduce", "gather": "all_gather", "barrier": "barrier"}
 
 
 def make(seed: int) -> list[tuple]:
@@ -121,18 +122,8 @@ def by_hand(program: list[tuple]) -> tuple[list[list[float]], list[list[list[flo
 
     for what, *words in program:
         if what in ("sum", "gather", "ring", "barrier"):
-            nbytes = 4 * words[0] if words else 0
-            lane = (
-                ring(nbytes)
-                if what == "ring"
-                else collective(
-                    *{
-                        "sum": ("all_reduce", nbytes),
-                        "gather": ("all_gather", N * nbytes),
-                        "barrier": ("barrier", 0),
-                    }[what]
-                )
-            )
+            nbytes = (4 * N if what == "gather" else 4) * words[0] if words else 0
+            lane = ring(nbytes) if what == "ring" else collective(_CALLED[what], nbytes)
             if words:
                 ends[words[2]] = lane
         for r in ranks:
@@ -155,13 +146,8 @@ def by_hand(program: list[tuple]) -> tuple[list[list[float]], list[list[list[flo
             if what in ("sync", "barrier"):
                 seen[r].append(host[r])
             if what in ("sum", "gather", "ring"):
-                values[r].append(
-                    {
-                        "sum": [float(N)],
-                        "gather": [float(k) for k in ranks],
-                        "ring": [float((r - 1) % N)],
-                    }[what]
-                )
+                came = {"sum": [N], "gather": [*ranks], "ring": [(r - 1) % N]}[what]
+                values[r].append([float(value) for value in came])
         current = words[0] if what == "stream" else 0 if what == "join" else current
     return seen, values
 

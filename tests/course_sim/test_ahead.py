@@ -51,7 +51,7 @@ JITTERED = {"network": Network(jitter=0.5), "seed": 3}
     [
         (network.star, (), 8, JITTERED),
         (network.ring, (5,), 6, {"buffered": True, "seed": 3}),
-        (network.hierarchical, (2,), 8, {"network": Network.cluster(4, 2)}),
+        (network.nodes_exchange, (2,), 4, {"network": Network.cluster(2, 2)}),
         (agreement.every_kind_of_call, (), 3, JITTERED),
         (messages.rows_and_columns, (), 4, {}),
     ],

@@ -86,6 +86,7 @@ def test_a_training_script_runs_as_it_is(tmp_path):
     assert done.output.count("played eagerly") == 2
 
 
+@pytest.mark.slow
 def test_a_sharded_model_of_two_dimensions_runs_as_it_is():
     def block():
         return nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))

@@ -163,22 +163,6 @@ def test_a_group_of_another_rank_is_refused():
         simulate(uses_the_group_of_another, world_size=2)
 
 
-def raises_on_one():
-    dist.barrier()
-    if dist.get_rank() == 2:
-        raise KeyError("no such layer")
-    dist.barrier()
-
-
-def test_a_rank_that_raises_is_the_cause():
-    with pytest.raises(RankFailed) as caught:
-        simulate(raises_on_one, world_size=4)
-    error = caught.value
-    assert (error.rank, error.kind) == (2, "KeyError") and isinstance(error.__cause__, KeyError)
-    assert "no such layer" in str(error) and 'raise KeyError("no such layer")' in str(error)
-    assert [e.op for e in error.run.trace.of(2)] == ["barrier"]
-
-
 def forks():
     os.fork()
 

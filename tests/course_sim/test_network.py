@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -37,30 +35,6 @@ def star():
     return x[0].item()
 
 
-def hierarchical(per_node):
-    """Gather in each node, double between the nodes' first ranks, hand out in each node."""
-    x, inbox = torch.ones(S // 4), torch.zeros(S // 4)
-    n, rank = dist.get_world_size(), dist.get_rank()
-    first = rank - rank % per_node
-    if rank != first:
-        dist.send(x, first)
-        dist.recv(x, first)
-        return x[0].item()
-    for peer in range(first + 1, first + per_node):
-        dist.recv(inbox, peer)
-        x += inbox
-    step = per_node
-    while step < n:
-        work = dist.isend(x, rank ^ step)
-        dist.recv(inbox, rank ^ step)
-        work.wait()
-        x += inbox
-        step *= 2
-    for work in [dist.isend(x, peer) for peer in range(first + 1, first + per_node)]:
-        work.wait()
-    return x[0].item()
-
-
 def ring(elements):
     """Chunked ring all-reduce of n chunks of ``elements`` each."""
     n, rank = dist.get_world_size(), dist.get_rank()
@@ -82,15 +56,6 @@ def ring(elements):
 def test_a_star_whose_root_posts_everything_at_once_pays_latency_once_each_way():
     sim = simulate(star, world_size=N, network=NET)
     assert sim.seconds == exactly(2 * (A + (N - 1) * S * B))
-    assert sim.results == [float(N)] * N
-
-
-def test_hierarchical_takes_its_formula():
-    outside = Network(latency=11e-6, bandwidth=2e9)
-    network = Network.cluster(N // 8, 8, intra=NET, inter=outside)
-    sim = simulate(hierarchical, 8, world_size=N, network=network)
-    inside = 7 * (A + S * B) + A + 7 * S * B  # in, one after another, and out
-    assert sim.seconds == exactly(inside + math.log2(N // 8) * (11e-6 + S / 2e9))
     assert sim.results == [float(N)] * N
 
 
@@ -153,11 +118,12 @@ def nodes_exchange(per_node):
     dist.send(x, rank + per_node) if rank < per_node else dist.recv(x, rank - per_node)
 
 
-def test_ranks_of_a_node_share_its_uplink():
+def test_ranks_of_a_node_share_its_uplink_and_have_links_of_their_own_inside():
     outside = Network(latency=1e-5, bandwidth=1e9)
     network = Network.cluster(2, 4, intra=NET, inter=outside)
     sim = simulate(nodes_exchange, 4, world_size=8, network=network)
     assert sim.seconds == exactly(1e-5 + 4 * S / 1e9)
+    assert simulate(both_ways, world_size=2, network=network).seconds == exactly(A + S * B)
 
 
 def to_everyone(turned):

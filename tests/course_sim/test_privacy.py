@@ -154,6 +154,7 @@ def test_nothing_stays_replaced():
     assert ([getattr(o, n) for o, n in names], torch.get_num_threads()) == before
 
 
+@pytest.mark.slow
 def test_torchs_settings_and_the_folder_are_each_ranks_own(tmp_path):
     def settings():
         return (
@@ -228,10 +229,7 @@ def test_a_handler_of_signals_may_be_set_and_does_not_stay():
 
 @pytest.mark.parametrize(
     "send",
-    [
-        lambda: os.kill(os.getpid(), signal.SIGTERM),
-        lambda: signal.raise_signal(signal.SIGTERM),
-    ],
+    [lambda: os.kill(os.getpid(), signal.SIGTERM), lambda: signal.raise_signal(signal.SIGTERM)],
 )
 def test_signals_are_refused_as_what_they_are(send):
     with pytest.raises(RankFailed, match=r"a simulated rank gets and sends no signals: use run"):
@@ -265,6 +263,7 @@ LOGGED = """\
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [run, simulate])
 def test_logging_is_each_ranks_own_and_begins_as_the_caller_has_it(engine, monkeypatch):
     root = logging.getLogger()

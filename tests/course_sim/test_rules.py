@@ -66,6 +66,7 @@ def meets_late(late, seconds):
     return True
 
 
+@pytest.mark.slow
 @both_gloos
 def test_the_timeout_of_a_monitored_barrier_is_rank_0s(engine):
     assert engine(meets_late, 0, 0.5, world_size=3).results == [True] * 3
@@ -83,6 +84,7 @@ def expects_to_be_alone(late):
     return "returned"
 
 
+@pytest.mark.slow
 @both_gloos
 def test_who_gives_up_a_monitored_barrier_leaves_nobody_in_it(engine):
     for late in (False, True):

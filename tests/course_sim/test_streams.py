@@ -218,11 +218,7 @@ def polls():
 
 @pytest.mark.parametrize(
     ("program", "seconds"),
-    [
-        (barriers, 0.02 + ALPHA),
-        (optimizer_looks, LAUNCH),
-        (polls, LAUNCH + 6e-6),
-    ],
+    [(barriers, 0.02 + ALPHA), (optimizer_looks, LAUNCH), (polls, LAUNCH + 6e-6)],
 )
 def test_what_the_clock_of_the_host_shows(program, seconds):
     for result in play(program).results:
@@ -395,11 +391,7 @@ def looked_at(program):
 
 @pytest.mark.parametrize(
     ("program", "result"),
-    [
-        (twice, [6.0] * 4),
-        (plain_call_behind, [3.0] * 4),
-        (parts_of_one, [3.0, 3.0, 6.0, 3.0]),
-    ],
+    [(twice, [6.0] * 4), (plain_call_behind, [3.0] * 4), (parts_of_one, [3.0, 3.0, 6.0, 3.0])],
 )
 def test_one_communicator_keeps_the_order_of_its_calls_and_gloo_does_not(program, result):
     assert play(looked_at, program).results[0] == result

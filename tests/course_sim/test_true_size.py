@@ -15,11 +15,7 @@ from torch.distributed import pipelining
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib import (

@@ -120,7 +120,7 @@ main(["grade", "x"])
 def test_the_library_offers_there_what_there_is(out: Path, tmp_path: Path) -> None:
     """Its commands, and the exercises of its lesson, which can be checked."""
     answer = tmp_path / "answer.py"
-    answer.write_text(zoo.source("accumulate_step", "as_documented"))
+    answer.write_text(zoo.source("accumulate_step", "solution"))
     words = [sys.executable, "-c", COMMANDS, "accumulate_step", str(answer)]
     environ = os.environ | {"PYTHONPATH": str(out)}
     done = subprocess.run(words, cwd=out, env=environ, text=True, capture_output=True, timeout=120)

@@ -163,27 +163,3 @@ def tied(bug: str = "", dtype: torch.dtype = torch.float32):
     if 0 < rank < n - 1:
         return {}
     return {"emb": {"ends not summed": own, "the head's share alone": head}.get(bug, total)}
-
-
-def experts_whole(dtype: torch.dtype = torch.float32):
-    p = leaves(dtype, router=draw(V, D), experts=draw(V, D, D))
-    x = X.to(dtype)
-    gate = F.linear(x, p["router"]).softmax(1)
-    torch.einsum("te,ehd,td->th", gate, p["experts"], x).square().sum().backward()
-    return grads(p)
-
-
-def experts(bug: str = "", dtype: torch.dtype = torch.float32):
-    """Every rank has some experts, all have the router; outputs are summed."""
-    rank, n = dist.get_rank(), dist.get_world_size()
-    own = draw(V, D, D).tensor_split(n)
-    start = sum(len(block) for block in own[:rank])
-    p = leaves(dtype, router=draw(V, D), experts=own[rank])
-    x = X.to(dtype)
-    gate = F.linear(x, p["router"]).softmax(1)[:, start : start + len(own[rank])]
-    gate = gate.detach() if bug == "router detached" else gate
-    y = torch.einsum("te,ehd,td->th", gate, p["experts"], x)
-    Summed.apply(y).square().sum().backward()
-    if p["router"].grad is not None and bug != "router not reduced":
-        p["router"].grad = summed(p["router"].grad)
-    return grads(p)

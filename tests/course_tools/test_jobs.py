@@ -102,6 +102,8 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(tmp_path: Path, monkeypa
     monkeypatch.syspath_prepend(JOBS)
     import train
 
+    del sys.modules["train"]  # other scripts have this name, too
+
     def broken(state: dict, file) -> None:
         file.write(b"half of it")
         raise KeyboardInterrupt

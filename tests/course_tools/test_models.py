@@ -7,6 +7,8 @@ import pytest
 
 from course_lib import compare_gradients, run
 
+pytestmark = pytest.mark.slow
+
 ALL = ["0.norm", "0.up", "0.down", "1.norm", "1.up", "1.down", "2", "3"]
 
 # What one process computes; and of each bug the tensors that are told (by the starts of their

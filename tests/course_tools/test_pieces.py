@@ -134,6 +134,7 @@ def test_entries_that_no_rank_has_and_a_rank_without_its_gradient():
     assert told(W[:4], [placed(W[:4], range(4, 8))])[0] == "shape"
 
 
+@pytest.mark.slow
 def test_names_are_those_without_wrappers():
     class Wrapper(nn.Module):
         def __init__(self, module):

@@ -51,6 +51,7 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch):
     user_code.claim_place("\0")
 
 
+@pytest.mark.slow
 def test_a_script_runs_as_it_is(tmp_path: Path):
     """In a process of its own, as people start it; a second machine has GPUs 0 and 1 again."""
     (tmp_path / "neighbour.py").write_text("word = 'hello'\n")

@@ -16,7 +16,6 @@ WHOLE = {
     b.data_parallel: b.mlp_whole,
     b.sharded: b.mlp_whole,
     b.tied: b.tied_whole,
-    b.experts: b.experts_whole,
 }
 ALL, NORM = "norm w1 b1 w2 b2", "norm"
 
@@ -39,8 +38,6 @@ BUGS = [
     (b.sharded, "shard of the next rank", "own", "w2", "other-part", "rank 0 has"),
     (b.tied, "ends not summed", "Megatron-LM#299, piper#13", "emb", "sum-missing", "right"),
     (b.tied, "the head's share alone", "piper#13", "emb", "some-rows", "0, 1, 2, 3 and 4"),
-    (b.experts, "router detached", "Automodel#2995", "router", "none", "ranks 0, 1 and 2"),
-    (b.experts, "router not reduced", "torchtitan#2416", "router", "sum-missing", "right"),
 ]
 
 

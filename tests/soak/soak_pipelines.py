@@ -5,7 +5,8 @@ pipeline 8, 32 sequences for each data-parallel rank, full checkpointing: 100 to
 1F1B, 128 with Interleaved1F1B. These runs were compiled and in float8, which is not modelled, so
 their ratio is compared. The page does not say how many stages a GPU had, nor how many micro-batches
 there were: two and eight are assumed here. Each layer of a stage adds the same seconds, as
-soak_true_size.py shows. So stages of one layer and of two are played, and the whole model follows.
+test_what_lessons_say.py shows. So stages of one layer and of two are played, and the whole model
+follows from them.
 
 16,384 H100s: "The Llama 3 Herd of Models" (arXiv:2407.21783), table 4: data 128 × pipeline 16 ×
 tensor 8, 16 sequences of 8,192 for each data-parallel rank, bfloat16 with gradients reduced in

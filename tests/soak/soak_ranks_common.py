@@ -19,7 +19,7 @@ import cloudpickle
 import psutil
 import pytest
 import torch
-from processes import alive, listening, open_files
+from processes import listening, marked, open_files
 
 from course_lib.launching.plan import Deadline
 from course_lib.launching.standby import standby
@@ -127,7 +127,7 @@ class Leftovers:
         return time.perf_counter() - start, left
 
     def found(self) -> list[str]:
-        ours = {p.pid for p in psutil.process_iter() if alive(p.pid) and self._is_marked(p)}
+        ours = {*marked(MARK, self.folder)}
         ready = {rank.pid for rank in standby.ready.ranks} if standby.ready is not None else set()
         server = standby._server and standby._server._process.pid
         # ranks that stand by listen, too: that is how gloo's pairs find one another
@@ -141,12 +141,6 @@ class Leftovers:
             *(f"shared memory {name}" for name in memory),
             *([f"{files} open files too many"] if files > 0 else []),
         ]
-
-    def _is_marked(self, process: psutil.Process) -> bool:
-        try:
-            return process.environ().get(MARK) == str(self.folder)
-        except psutil.Error:
-            return False  # gone meanwhile, or another user's
 
     @staticmethod
     def _files_of_worlds() -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from processes import alive, gone, wait_for
+from processes import gone, marked, wait_for
 from soak_ranks_common import count, report
 from test_jobs import ENVIRONMENT, JOBS
 from watched_jobs import free_port
@@ -55,24 +55,13 @@ class Job:
         if self.nodes > 1:
             meet = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
             meet += ["--local-addr=127.0.0.1", "--rdzv-id=7", f"--nnodes={self.nodes}"]
-        words = [
-            *meet,
-            f"--nproc-per-node={self.ranks}",
-            "--max-restarts=3",
-            str(JOBS / "train.py"),
-        ]
+        words = [*meet, f"--nproc-per-node={self.ranks}", "--max-restarts=3"]
+        words += [str(JOBS / "train.py"), f"--epochs={EPOCHS}", f"--checkpoint={self.checkpoint}"]
         variables = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", MARK: str(self.folder)}
         with self.log.open("a") as log:
             self.agents = [
                 subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-m",
-                        "torch.distributed.run",
-                        *words,
-                        f"--epochs={EPOCHS}",
-                        f"--checkpoint={self.checkpoint}",
-                    ],
+                    [sys.executable, "-m", "torch.distributed.run", *words],
                     env=ENVIRONMENT | variables,
                     stdout=log,
                     stderr=log,
@@ -152,14 +141,7 @@ def differences(checkpoint: Path, whole: Path) -> list[str]:
 
 def left_behind(job: Job) -> list[str]:
     files = [p.name for p in job.folder.iterdir() if p != job.checkpoint]
-    marked = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == str(job.folder):
-                marked.append(process.pid)
-        except psutil.Error:  # it is gone, or another user's
-            continue
-    return files + [f"process {pid}" for pid in gone(marked, 10)]
+    return files + [f"process {pid}" for pid in gone(marked(MARK, job.folder), 10)]
 
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 3), (2, 2)])
@@ -212,7 +194,7 @@ def test_the_judge_sees_another_curve_and_what_is_left(tmp_path: Path) -> None:
     assert differences(job.checkpoint, tmp_path / "weights.pt") == ["w"]
     sleeper = subprocess.Popen(["sleep", "60"], env=os.environ | {MARK: str(job.folder)})
     try:
-        assert alive(sleeper.pid)
+        assert wait_for(lambda: marked(MARK, job.folder)) == [sleeper.pid]
         (job.folder / "digits.pt.unfinished").touch()
         assert left_behind(job) == ["digits.pt.unfinished", f"process {sleeper.pid}"]
     finally:

@@ -169,14 +169,6 @@ def test_one_rank_takes_as_long_as_all_eight_to_the_last_digit():
     assert one.memory.peak == every.memory.peak
 
 
-def test_each_layer_adds_the_same_seconds_and_bytes():
-    """Lesson 17 plays one layer and two, and says what 32 of them take."""
-    one, two, whole = (llama(8, layers, [0]) for layers in (1, 2, 32))
-    for read in (lambda run: run.results[0], lambda run: run.memory.peak):
-        added = read(two) - read(one)
-        assert read(whole) == pytest.approx(read(one) + 31 * added, rel=1e-9)
-
-
 def test_a_wrong_figure_is_seen():
     """The judge above: half the peak is out of its reach."""
     slow = GPU.h100(bandwidth=2.4e12, matmul_efficiency=0.31)

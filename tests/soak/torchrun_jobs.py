@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
+from processes import marked
 from programs import page
 from watched_jobs import free_port
 
@@ -236,22 +236,11 @@ def _told_after(job: Job, course: Course) -> float | None:
 def _left(folder: Path, seconds: float = 1.0) -> list[str]:
     """Processes and files that are there a second after the job's end."""
     end = time.monotonic() + seconds
-    while (left := [*_marked(folder), *_files(folder)]) and time.monotonic() < end:
+    while (left := [*marked(MARK, folder), *_files(folder)]) and time.monotonic() < end:
         time.sleep(0.02)
-    return left
+    return [f"process {one}" if isinstance(one, int) else one for one in left]
 
 
 def _files(folder: Path) -> list[str]:
     kept = ("torchinductor_", "torchelastic_", "course_lib-watch-")  # torch's own, and the logs
     return [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith(kept)]
-
-
-def _marked(folder: Path) -> list[str]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == str(folder) and process.status() != "zombie":
-                found.append(f"process {process.pid} {' '.join(process.cmdline())}"[:120])
-        except psutil.Error:
-            continue  # gone meanwhile, or another user's
-    return found
