@@ -133,8 +133,8 @@ HINTS = {  # by id
     "talks-to-itself": "No message goes from a rank to itself. Which line names it as its own "
     "peer?",
     "no-such-rank": "Ranks are counted from 0 to n − 1. Which line computes another number?",
-    "not-everybody": "A collective needs every rank of its group. Here some ranks wait in one "
-    "others never call. Which condition keeps them out?",
+    "not-everybody": "A collective needs every rank of its group. Here some ranks wait in a call "
+    "that the others never make. Which condition keeps the others out?",
     "waits-in-vain": "A rank waits for one that has already returned. Which of the two makes a "
     "call too many, or one too few?",
     "deadlock": "Follow the arrows. Each rank waits for one that waits as well, or has returned: "
@@ -152,8 +152,8 @@ HINTS = {  # by id
     "nothing to torch.autograd.grad, or to the layer before. Return the gradient.",
     "none-value": "Something is None there. send, recv and every collective fill the tensor that "
     "they are given, and return None or a Work. A .grad is None until backward reaches it.",
-    "raises": "That exception ends the rank, and so the case. Which value in the line is not what "
-    "it takes it for? Print it there, with its shape and dtype.",
+    "raises": "That exception ends the rank, and so the case. Which value in that line is not "
+    "what the line expects? Print it there, with its shape and dtype.",
     "talks": "Everything it needs has been given to it: no rank has to ask another.",
     "collective": "Build this answer from send and receive and their asynchronous forms alone.",
     "nothing-sent": "No rank says a word. What another rank holds reaches this one in a message, "
@@ -172,8 +172,8 @@ HINTS = {  # by id
     "while the others idle.",
     "returns-nothing": "It returns None here. Which path through it has no result?",
     "wrong-type": "The stub promises another type than the one that comes back.",
-    "changes-argument": "Something of the caller's has changed that was to stay as it was: work on "
-    "a copy. (A slice or a block of a tensor is a view of it. A hook hangs best on a view.)",
+    "changes-argument": "Something of the caller's has changed and should not have: work on a "
+    "copy. (A slice or a block of a tensor is a view of it. A hook belongs on a view, too.)",
     "shares-memory": "What is returned is partly the caller's own tensor, or what an earlier call "
     "returned. Whoever writes into one changes the other: return new memory.",
     "written-between": "Memory that lies between the tensor's elements, or around them, and is "
@@ -186,8 +186,8 @@ HINTS = {  # by id
     "too-few-bytes": "Fewer bytes travel than the data have. Where did the rest come from?",
     "over-budget": "Go through the messages of one rank: how many are there, how long is the "
     "longest, and to whom do they go?",
-    "values-differ": "None of the usual mistakes leaves these values. Which of them is the first "
-    "that is wrong: is something missing in it, there twice, or another rank's?",
+    "values-differ": "These values fit no mistake that this check knows. Which is the first wrong "
+    "one? Is something missing in it, is something in it twice, or is it another rank's?",
     "one-rank-alone": "One rank has the result, and the others do not. Who tells them?",
     "left-unwritten": "Something may have arrived, and on every rank the caller's tensors are what "
     "they were before: the result is in a tensor that nobody looks at. A name can be given a new "
@@ -276,7 +276,7 @@ BUDGET: Table = {
     "over-budget": found("sends", "bytes", "peers", "rounds"),
 }
 BY_HAND = (
-    "None of the usual mistakes gives this. Work the case above out by hand, and compare each step "
-    "with what the function has there."
+    "This fits no mistake that this check knows. Work the case above out by hand, and compare each "
+    "step with what the function has there."
 )
 UNTOUCHED = Mistake("left-unwritten", HINTS["left-unwritten"], (untouched,))

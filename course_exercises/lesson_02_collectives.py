@@ -225,8 +225,8 @@ exercise(
     rules=[rules.no_collectives],
     hints={
         "own-missing": whole_tensors.OWN_MISSING,
-        "same-again": "Every other entry of a rank's list is the same neighbour's tensor: in each "
-        "step that one has sent its own again. What should it pass on?",
+        "same-again": "All entries of a rank's list but its own are one neighbour's tensor: in "
+        "each step the neighbour has sent its own again. What should it pass on?",
         "misplaced": MISPLACED,
     },
     mistakes={"own-missing": whole_tensors.WITHOUT_OWN},

@@ -74,7 +74,7 @@ formula(
     ],
     sturdy=lambda rng: [(1, 8, 2.0), (4, 0, 2.0), (3, 12, 4), (4, 2.5, 2.0)],
     hints={
-        "algbw": "This is algbw, whatever the unit. How many bytes does a link carry for S?",
+        "algbw": "This is algbw, whatever the unit. How many bytes must each link carry for S?",
         "one-phase": "That is one half of the work, adding up or handing out. all_reduce does "
         "both.",
         "factor-2": "Only very many ranks come close to a factor of 2. Count the bytes for three.",
@@ -117,8 +117,8 @@ formula(
         "one-alone": "Only one of the two numbers is in it. At which size do latency and "
         "transfer take equally long?",
         "inverted": "Seconds per byte over seconds: that is one over bytes.",
-        "half-or-twice": "A factor of 2 is in it. The bandwidth is halved, not the size: at which "
-        "S does S·beta take as long as alpha?",
+        "half-or-twice": "The result is off by a factor of 2. The bandwidth is halved, not the "
+        "size: at which S does S·beta take as long as alpha?",
         "unit": "The digits are right, and the unit is not: bytes are asked for, not elements or "
         "bits, and without kilo or mega.",
     },

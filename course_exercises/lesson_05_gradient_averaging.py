@@ -292,8 +292,8 @@ exercise(
         "steps-first": "Every rank has taken the step of its own batch, and the models part ways. "
         "What has to happen before the step?",
         "sum": "The step is n times too long: n means have been added up.",
-        "rank-count": "The step is wrong by a factor. Sums over samples go with the number of "
-        "samples, means with the number of ranks.",
+        "rank-count": "The step is wrong by a factor. Divide sums over samples by the number "
+        "of samples, and sums of means by the number of ranks.",
         "mean-of-means": "A sample counts for more on a rank that has few of them: look at a "
         "batch of 1 beside one of 3.",
         "loss-mean-of-means": "The loss that is returned counts every rank equally, however many "

@@ -233,7 +233,7 @@ exercise(
     budget=[check_ddp_reduces],
     hints={
         "whole-set": "Every rank draws the whole dataset. What gives each a share of its own?",
-        "uneven-shares": "Some rank takes a step more than another, and waits in it for ever.",
+        "uneven-shares": "Some rank takes one step more than another, and waits in it for ever.",
         "rank-0-only": "Rank 0 has the right numbers, and others do not. Who tells them?",
         "padding-counted": "Samples count twice: the sampler gives some out twice. Or do several "
         "ranks count the same samples?",

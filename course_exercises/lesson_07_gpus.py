@@ -239,7 +239,7 @@ exercise(
         "after-computing": "The first all_reduce begins when everything is computed. When could "
         "it begin?",
         "together": "One all_reduce carries the gradients of several layers. It begins when the "
-        "last of these is computed, though the first were there before.",
+        "last of these is computed, although the others were ready earlier.",
         "one-by-one": "A layer's computing waits for the all_reduce of an earlier one. Which line "
         "makes the stream wait, and when is the mean needed?",
     },

@@ -438,7 +438,7 @@ exercise(
         "strided": "The groups in which most bytes travel join ranks of different nodes. Ranks of "
         "one node follow one another: r // g says which node.",
         "leaders-only": "One rank of each node carries everything to the other nodes. What if "
-        "each of its neighbours carried a part of its own?",
+        "each rank of the node carried a part?",
         "over-share": "Some rank sends more to other nodes than its share. How much does it still "
         "hold then, in which group and collective?",
         "not-together": "Every rank calls new_group for every group, even for those that it is "

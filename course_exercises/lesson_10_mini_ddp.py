@@ -310,7 +310,7 @@ exercise(
         "stays-local": "After finish() each .grad holds its rank's own gradient. Are they sent (a "
         "hook gets the parameter)? Is the mean written?",
         "always": "Gradients travel although the forward pass ran in no_sync. Hooks and finish() "
-        "come later: what do they ask?",
+        "run later, perhaps outside of it: what do they look at?",
         "divided-early": "What adds up in no_sync is divided by the number of ranks, and later "
         "divided again. When is it settled that a pass reduces?",
         "last-bucket": "The last bucket does not reach the cap, and its gradients stay as they "

@@ -172,8 +172,8 @@ HINTS = {
     "look at, and in which order does it change?",
     "unsynced": "A file has its name before its bytes are on the disk: Python and the system write "
     "them later. flush() and os.fsync() come before the name.",
-    "piles-up": "Files stay behind. Which names does a save use, and which one removes what a "
-    "killed one has left?",
+    "piles-up": "Files stay behind. Which names does a save use, and when is the file of a "
+    "killed save removed?",
     "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
     "swallows": "A save that came to nothing has to raise, or the job trains on for days without a "
     "checkpoint.",

@@ -744,7 +744,7 @@ exercise(
         "generator": "params is a generator here. It can be gone through once.",
         "own-norm": "A rank takes the norm of what it holds itself: to return it, to scale by it, "
         "or to decide whether to scale. The others' pieces belong to the same gradient.",
-        "counted-n-times": "What all ranks have is added once for each of them, and counts once.",
+        "counted-n-times": "What all ranks have is added once by each rank. It should count once.",
         "whole-left-out": "Only pieces are counted. The others belong to the gradient, too.",
         "root-first": "Norms are added, or the largest is taken. The norm of two parts is the root "
         "of the sum of their squares: the root comes last.",

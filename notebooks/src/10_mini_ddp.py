@@ -176,7 +176,7 @@ def overlapped(model, layers):
 beside, early = milliseconds(overlapped, 4)
 print(f"one flat call {one:.2f} ms, four buckets on their way in time {beside:.2f} ms")
 draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), caption="Four buckets: "
-              "the first leaves after a quarter of backward, and only the last sticks out.")
+              "the first leaves after a quarter of backward, and only the last adds time.")
 
 # %% [markdown] id="10-b41817"
 # ## How large should a bucket be?
@@ -185,7 +185,7 @@ draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), capti
 #
 # $$\text{step} = LF+\max(kb+c,\;b+kc)\text{ seconds}$$
 #
-# **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c sticks out, up to α + Sβ. In between is a minimum. Before you run the cells: how many of the 16 layers should a bucket hold here? (DDP's default is 25 MiB; see "In practice".)
+# **Small buckets** make the second term large: k·c = kα + Sβ, a latency for each. **Large buckets** make the first one large: the last bucket leaves when backward has ended, and all of c, up to α + Sβ, is added. In between is a minimum. Before you run the cells: how many of the 16 layers should a bucket hold here? (DDP's default is 25 MiB; see "In practice".)
 #
 # The next cells try ten sizes, with our sketch and with DDP. `bucket_cap_mb` is in MiB and may be a fraction. DDP sends one bucket in its first step, and keeps to the cap from the second on; we time the third. Our sketch is within 5% of DDP at every size. The last cell, DDP's trace, says why: both make the same calls, of the same sizes, at the same times.
 
@@ -539,7 +539,7 @@ check(sync_batch_norm)
 #
 # All of this is as torch 2.15 has it:
 #
-# * **`bucket_cap_mb`** is 25 MiB by default, and then the first bucket closes at 1 MiB, so that something leaves early. A value of your own holds for all buckets. If a timeline shows many short calls that wait for one another, try a larger one; if one long call sticks out at the end, a smaller one.
+# * **`bucket_cap_mb`** is 25 MiB by default, and then the first bucket closes at 1 MiB, so that something leaves early. A value of your own holds for all buckets. If a timeline shows many short calls that wait for one another, try a larger one; if one long call remains after backward, a smaller one.
 # * **`gradient_as_bucket_view=True`** lets each `.grad` be a view of its bucket. This saves the copies, and memory of the size of all gradients.
 # * **`static_graph=True`** promises that the same parameters are used in every step. DDP then need not search for unused ones, and can allow checkpointing that goes through a layer several times.
 # * **`register_comm_hook`** takes the place of a bucket's `all_reduce`, as above. `default_hooks` has float16 and bfloat16, `powerSGD_hook` compresses further.

@@ -142,7 +142,7 @@ draw.lines(curves, "step", "loss", formulas=["undisturbed"], caption="If nothing
 # `after_death` saves state 1. Then a child process saves state 2, and the system kills it when its file has grown to k bytes. (`RLIMIT_FSIZE` is the limit.) Guess first, for both ways: what does `torch.load` find?
 
 # %% id="12-adbb91"
-import resource
+import resource, warnings
 
 def onto_the_path(state, path):
     torch.save(state, path)
@@ -156,6 +156,7 @@ def replaced(state, path):
 
 def after_death(save, k, path):
     save({"number": 1, "w": torch.ones(3000)}, path)
+    warnings.simplefilter("ignore")  # Python 3.12 warns: a process with threads is forked
     if os.fork() == 0:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (k, k))
