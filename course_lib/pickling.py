@@ -173,10 +173,6 @@ def pack(value: Any, most: int = LARGEST) -> bytes:
     return pickler.buffer.getvalue()
 
 
-def unpack(pickled: bytes) -> Any:
-    return pickle.loads(pickled)
-
-
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:
     """Pickle a function and its arguments, one after the other, so that the one that fails can be
     named; what they share is carried once. Raises CourseError that names what cannot travel.

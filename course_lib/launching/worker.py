@@ -181,7 +181,7 @@ def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) ->
         outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
     outcome.began = began
-    recording.settle()
+    recording.write_done_futures()
     if device != "cpu" and dist.is_initialized() and outcome.ended_well:
         torch.cuda.synchronize()
         dist.destroy_process_group()

@@ -121,7 +121,7 @@ class World:
                 while not all(rank.returned for rank in self.ranks):
                     self._react(min(deadline.at, detector.next_look))
                     if self._failures():
-                        self._settle()
+                        self._hear_others()
                         threads = self._matcher.two_threads()
                         raise self._matcher.mismatch() or root_cause(self._failures(), threads)
                     if error := detector.look():
@@ -203,8 +203,8 @@ class World:
 
     # -- when something went wrong --------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """After a first failure, let the others say what they still can.
+    def _hear_others(self) -> None:
+        """After a first failure, wait for what the other ranks still have to say.
 
         A rank that waits for a call which all have made will come out of it. If so far only
         connections were lost, any rank that waits is about to say why.

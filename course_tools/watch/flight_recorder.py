@@ -27,7 +27,7 @@ import torch
 
 from course_lib.collectives import COLLECTIVES, OP_OF_METHOD
 from course_lib.diagnosis.deadlock import find_lost
-from course_lib.diagnosis.lines import call_text, ranks_text, text
+from course_lib.diagnosis.lines import call_text, error_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.trace import Event, Line
 from course_lib.user_code import line_at
@@ -238,7 +238,7 @@ def _report(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
     advice = f"Look for what keeps {ranks_text(awaited)} from making that call."
     if lost := find_lost(matcher, stuck, ()):
         advice = f"If each waits for its call, {ranks_text(lost)} wait for one another: a deadlock."
-    yield text("Calls under way lack their counterparts.", rows, advice)
+    yield error_text("Calls under way lack their counterparts.", rows, advice)
 
 
 def _ranks(dumps: Sequence[_Dump]) -> str:

@@ -30,7 +30,7 @@ _CLOCKS_APART = 60.0  # seconds, at most, between machines
 _LOOK_SECONDS = 0.5  # between two looks for a log that does not exist yet
 MOST = 8 << 20  # bytes of a part
 # Records whose first field is the number of a call.
-OF_A_CALL = "shares", "threads", "waiting", "ended", "taken", "gave_up", "refused", "overlaps"
+OF_A_CALL = "shares", "threads", "waiting", "ended", "waited", "gave_up", "refused", "overlaps"
 
 
 def job_folder(named: str | None) -> Path:
