@@ -96,7 +96,7 @@ class Program:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
         with _pickled_by_value(self.fn) as self.modules:
-            self.parcel = pack_call(self.fn, self.args)
+            self.pickled = pack_call(self.fn, self.args)
 
 
 class Rules(NamedTuple):
@@ -295,7 +295,7 @@ class Execution:
         else:
             compat.enter_world()
         try:
-            function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
+            function, *args = compat.unpickle_private(self.program.pickled, unpack_call)
             with ExitStack() as modes:
                 for mode in self._rules.modes:
                     modes.enter_context(mode(rank))

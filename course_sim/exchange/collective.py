@@ -207,16 +207,13 @@ class Collectives:
 
     def _compare_splits(self, part: Part) -> None:
         """Raise if this rank and one that has called already disagree on what they move."""
-        op, me = part.record.op, part.me
+        op: Any = part.record.op
         for other in part.counterparts:
-            theirs = other.record.op
-            their = other.me
-            if not op.in_splits or not op.out_splits or not theirs.in_splits:
-                continue
-            fits = op.out_splits[their] == theirs.in_splits[me]
-            if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
-                part.rank.scheduler.fail(error or mismatch.strided(op))
+            theirs: Any = other.record.op
+            ours = op.in_splits[other.me], op.out_splits[other.me]
+            if theirs.in_splits and ours != (theirs.out_splits[part.me], theirs.in_splits[part.me]):
+                error: Any = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
+                part.rank.scheduler.fail(error)
 
     def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""

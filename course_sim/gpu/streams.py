@@ -51,6 +51,7 @@ class Stream(Moment):
     name = "compute"
 
     def __init__(self, *_: Any, **__: Any) -> None:
+        """A device and a priority may be given, and make no difference."""
         streams = my_gpu().streams
         self.name = f"side {len(streams)}"
         streams.append(self)
@@ -115,8 +116,8 @@ class Lane:
         self.under_way: list[Call] = []  # begun, and their end is not known
         # Calls in order whose values are not in place yet, and whether the rank goes on meanwhile.
         self.unwaited: dict[Call, bool] = {}
-        self.last: Any = None
-        self._free = 0.0
+        self.last: Any = None  # the last call that was put in line
+        self._free = 0.0  # when the last call whose end is known ends
 
     def put(self, ready: float, calls: list[Call]) -> None:
         """Calls that begin together, not before ``ready``."""
@@ -262,6 +263,7 @@ _LOOKS = (
 
 @contextmanager
 def _use_stream(stream: Stream | None) -> Iterator[None]:
+    """``with torch.cuda.stream(side):`` makes that stream the current one."""
     gpu = my_gpu()
     before, gpu.current = gpu.current, stream or gpu.current
     try:

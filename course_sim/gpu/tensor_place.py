@@ -23,7 +23,7 @@ from course_sim.rank import Rank
 
 HOST = -1
 CPU = torch.device("cpu")
-_PLAIN = {Tensor, torch.nn.Parameter}
+_PLAIN = {Tensor, torch.nn.Parameter}  # other classes may wrap a tensor, whose storage counts
 
 
 def place_of(tensor: Tensor) -> int | None:

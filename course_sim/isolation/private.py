@@ -167,8 +167,8 @@ def _refuse(what: str) -> Callable[..., Any]:
     return refuse
 
 
-def _answer(answer: Any) -> Callable[..., Any]:
-    """A function that always has this answer for a rank."""
+def always(answer: Any) -> Callable[..., Any]:
+    """A function that has one answer for ranks, whatever it is asked."""
     return lambda rank, /, *_, **__: answer
 
 
@@ -260,15 +260,15 @@ _IN_RANKS: Rows = [
     (sys, "breakpointhook", lambda *_, **__: no_keyboard()),
     (importlib.import_module("pdb"), "set_trace", lambda *_, **__: no_keyboard()),
     # os.environ passes on to C what is set in it; C has one environment for all ranks
-    (os, "putenv unsetenv", _answer(None)),
+    (os, "putenv unsetenv", always(None)),
     (torch.multiprocessing, "spawn start_processes", lambda _, fn=None, *__, **___: no_spawn(fn)),
     # a script that asks for a GPU is told what it would be told on a machine without
-    (torch.cuda, "is_available", _answer(False)),
-    (torch.cuda, "device_count", _answer(0)),
+    (torch.cuda, "is_available", always(False)),
+    (torch.cuda, "device_count", always(0)),
     (torch.cuda, "_lazy_init", _NO_CUDA),
-    (torch.accelerator, "is_available", _answer(False)),
-    (torch.accelerator, "device_count", _answer(0)),
-    (torch.accelerator, "current_accelerator", _answer(None)),
+    (torch.accelerator, "is_available", always(False)),
+    (torch.accelerator, "device_count", always(0)),
+    (torch.accelerator, "current_accelerator", always(None)),
     (torch.distributed.rpc, "init_rpc", _NO_RPC),
     (dist, "TCPStore", store.make_tcp_store),
     (dist, "FileStore", store.make_file_store),
