@@ -65,6 +65,7 @@ def verdict_on(
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
+    # The plays come back in order, and some may be missing at the end: deal them out to the levels.
     rest = iter(plays)
     played = {name: list(islice(rest, len(some))) for name, some in cases.items()}
     ended = {name: len(played[name]) == len(some) for name, some in cases.items()}

@@ -183,6 +183,7 @@ def simulate(*args: Any) -> Run:
     show(execution.output)
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
+    # Look for early reads by executing the program again, unless something worse has been found.
     error, note = execution.error, None
     ranks = execution.ranks if program.gpu is None else ()  # without values nothing is poisoned
     poisoned = sum(len(rank.poisoned) for rank in ranks)
@@ -289,6 +290,7 @@ class Execution:
     def live(self, rank: Rank) -> None:
         """Do what a rank does, in its own thread."""
         self.privacy.enter(rank)
+        # As in run(): the default group is there before the function begins, if ``init`` says so.
         if self.program.init:
             group = rank.make_end("0", self.groups.form(rank))
             compat.enter_world(group, self.groups.world.members)

@@ -26,6 +26,8 @@ def find_lost(
     ``blocked`` has for each blocked rank the call that it stands in, or the oldest one under way,
     for which C++ may wait.
     """
+    # Begin with all that wait for a call which has not been made, and strike out who may be freed,
+    # until nobody is left, or nobody else can be struck out.
     stuck = {r: on for r, event in blocked.items() if (on := matcher.find_missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}

@@ -80,6 +80,7 @@ def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
     log = Writer(log_fd)
+    # The first of the orders is the Plan. The second, the RankJob, is there once a byte has come.
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
         plan: Plan = pickle.load(orders)
         device = f"cuda:{rank}" if plan.backend == "nccl" else "cpu"
@@ -87,6 +88,7 @@ def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
             _set_up(plan, rank, device, store_fd)
         except Exception as error:
             _send_outcome(_make_failure(rank, f"{type(error).__name__}: {error}"), log, control_fd)
+        # It records nothing yet: forming the group is no part of what the function calls.
         recording = recorder.Recorder(log, device)
         log.append("flag", "ready")
         os.write(control_fd, b"!")

@@ -120,6 +120,7 @@ class World:
             with many_events():
                 while not all(rank.returned for rank in self.ranks):
                     self._react(min(deadline.at, detector.next_look))
+                    # A mismatch explains more than the failures that it has led to.
                     if self._failures():
                         self._hear_others()
                         threads = self._matcher.two_threads()
@@ -134,6 +135,7 @@ class World:
         except CourseError as error:
             error.run = self._make_run([None] * len(self.ranks), 0.0, record)
             raise
+        # All ranks' times are of one clock, as they are processes of one machine.
         seconds = max(end.at for end in ends) - min(end.began for end in ends)
         return self._make_run(results, seconds, record)
 

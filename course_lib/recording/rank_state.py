@@ -130,6 +130,7 @@ class RankState:
     def _read_issued(self, *fields: Any) -> None:
         """A call begins: see Note [An issued record] in log.py for its fields."""
         event = Event(self.number, *fields)
+        # The log has the number of a line, which has been written before.
         number: Any = event.line
         _set(event, "line", line := self._lines.get(number))
         self.events.append(event)

@@ -173,9 +173,11 @@ class Recorder(context.Context):
         """Called by c10d once a call has a Work, or is done."""
         call, work = current_call, args.work
         op, seq, call.seq = call.op, call.seq, -1
+        # No Work, or on NCCL a call in the current stream: nobody will wait for it.
         if work is None or (self._on_nccl and not call.is_async):
             self.write_completed(seq)
             return
+        # Who waits will find the call by its Work. A future tells of those that nobody waits for.
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             key = None if call.by_user else id(work)
@@ -199,6 +201,7 @@ class Recorder(context.Context):
         shape: tuple[int, ...] = (),
     ) -> int:
         """Write down a call that begins now, before it can do any harm; returns its number."""
+        # Who calls: a line of the reader's own, or a library that such a line has led to.
         call = current_call
         caller, function = _find_caller()
         line = self._number_line(caller)
@@ -207,6 +210,7 @@ class Recorder(context.Context):
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self.line_here(caller)
+        # What is called, with which tensors.
         kind, dtype, bytes_in, bytes_out, dense = collective(op), None, 0, 0, True
         if reads or writes:
             first = reads[0] if reads else writes[0]

@@ -164,11 +164,13 @@ class Collectives:
             out_splits=out_splits,
             within=passed.site.within,
         )
+        # What is wrong with this call alone, as the backend would say at once.
         refuse(passed, me, n, scheduler.backend)
         if kind.memory and not passed.dense:
             scheduler.fail(mismatch.strided(op))
         if passed.shared:
             scheduler.fail(mismatch.outputs_shared(op, passed.shared))
+        # Which call of the others it meets, and whether it fits them.
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
@@ -180,6 +182,7 @@ class Collectives:
         meeting.parts[me] = part
         if op.in_splits is not None:
             self._compare_splits(part)
+        # What the rank gives. Values are there when all have called, and times when all are posted.
         part.given = list(passed.given)
         if rank.poisoned and not passed.site.carries and (name != "broadcast" or me == passed.root):
             for tensor in passed.given:

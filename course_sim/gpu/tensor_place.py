@@ -77,9 +77,9 @@ def find_gpus(rank: Rank) -> list[int]:
     late once one of them is in use.
     """
     if not rank.gpu.used:
-        told = os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
         here = range(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        rank.gpu.visible = [int(word) for word in told.split(",")] if told else [*here]
+        rank.gpu.visible = [int(word) for word in named.split(",")] if named else [*here]
     return rank.gpu.visible
 
 

@@ -120,12 +120,12 @@ def _find_groups(dumps: Sequence[_Dump]) -> _Groups:
     that called something in it.
     """
     known: dict[str, set[int]] = {}
-    told = {g: json.loads(c["ranks"]) for d in dumps for g, c in d.config.items()}
-    world = {*(d.rank for d in dumps), *(r for ranks in told.values() for r in ranks)}
+    listed = {g: json.loads(c["ranks"]) for d in dumps for g, c in d.config.items()}
+    world = {*(d.rank for d in dumps), *(r for ranks in listed.values() for r in ranks)}
     for dump in dumps:
         for name, description in (entry["process_group"] for entry in dump.entries):
-            seen = known.setdefault(name, {*told.get(name, ())})
-            if name not in told:
+            seen = known.setdefault(name, {*listed.get(name, ())})
+            if name not in listed:
                 seen |= world if description == "default_pg" else {dump.rank}
     return {name: tuple(sorted(ranks)) for name, ranks in known.items()}
 
