@@ -41,7 +41,7 @@ from course_sim.gpu import nccl, streams
 from course_sim.isolation import compat
 from course_sim.isolation.modules import is_imported, users_modules
 from course_sim.isolation.packages import asked_early
-from course_sim.isolation.private import Place, Privacy
+from course_sim.isolation.private import Patch, Privacy
 from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
@@ -105,7 +105,7 @@ class Rules(NamedTuple):
     scheduling: Callable[..., Scheduler]  # who decides what runs next
     grouping: type[Groups]  # all groups
     end: type[SimulatedGroup]  # a rank's end of one
-    places: Sequence[Place] = ()  # what else is replaced in ranks
+    patches: Sequence[Patch] = ()  # what else is replaced in ranks
     modes: Sequence[Callable[[Rank], AbstractContextManager]] = ()  # what their function runs in
 
 
@@ -115,19 +115,19 @@ def _choose_rules(program: Program) -> Rules:
     """
     if program.backend == "gloo":
         return Rules(Scheduler, Groups, SimulatedGroup)
-    rules = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, streams.places())
+    rules = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, streams.patches())
     if program.gpu is not None:
         from course_sim.true_size import shapes, sized_gpu, valueless
 
         scheduling = partial(sized_gpu.SizedScheduler, program.gpu)
         groups, end = valueless.ValuelessGroups, valueless.ValuelessGroup
-        places = [*shapes.places(), *rules.places]  # streams.py sees first who looks
-        rules = Rules(scheduling, groups, end, places, [shapes.Shapes])
+        patches = [*shapes.patches(), *rules.patches]  # streams.py sees first who looks
+        rules = Rules(scheduling, groups, end, patches, [shapes.Shapes])
     if program.cuda:
         from course_sim.gpu import cuda, placement
 
-        places, modes = [*rules.places, *cuda.places()], [*rules.modes, placement.Placement]
-        rules = rules._replace(places=places, modes=modes)
+        patches, modes = [*rules.patches, *cuda.patches()], [*rules.modes, placement.Placement]
+        rules = rules._replace(patches=patches, modes=modes)
     return rules
 
 
@@ -250,8 +250,8 @@ class Execution:
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             here = (program.cuda and program.network.gpus_per_node) or 0
-            places = self._rules.places
-            self.privacy = Privacy(self.scheduler, program.modules, places, here)
+            patches = self._rules.patches
+            self.privacy = Privacy(self.scheduler, program.modules, patches, here)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.scheduler.run(self, program.limit)

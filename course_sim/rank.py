@@ -95,8 +95,8 @@ class Rank(context.Context):
         self.records.append(record)
         return record
 
-    def show(self, data: bytes) -> None:
-        """Others get to see this: keep a digest, which poison that was read would change."""
+    def note_sent(self, data: bytes) -> None:
+        """The rank sends this: keep a digest, which poison that was read would change."""
         if len(self.poisoned) <= self.buffers.most:  # more are not searched
             self.digests.append((len(self.records), hash(data)))
 

@@ -41,7 +41,7 @@ class Part(Call):
         super().__init__(rank, op, site)
         self.calls = calls
         self.meeting = meeting
-        self.me = me
+        self.me = me  # the rank's number in the group
         self.given: Tensors = []  # what the rank gave, as it was then
         self.values: Tensors = []
 
@@ -186,7 +186,7 @@ class Collectives:
         part.given = list(passed.given)
         if rank.poisoned and not passed.site.carries and (name != "broadcast" or me == passed.root):
             for tensor in passed.given:
-                rank.show(memory.contents(tensor))
+                rank.note_sent(memory.contents(tensor))
         rank.poisoned += [part.record] * passed.poisoned
         if len(meeting.parts) == len(self.played):
             del self._meetings[number]

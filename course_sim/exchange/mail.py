@@ -150,7 +150,7 @@ class Mail:
         call = Send(self, rank, op, site, key)
         call.data = data
         if rank.poisoned and not site.carries:
-            rank.show(data)
+            rank.note_sent(data)
         self.sends[key].append(call)
         self._meet(key)
         rank.scheduler.post(call)

@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 from course_sim.gpu.placement import guesses_place, keeps_on, marks_results
 from course_sim.gpu.tensor_place import find_gpus, find_place, name_place, place_of
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place, always, for_ranks
+from course_sim.isolation.private import Patch, always, for_ranks
 from course_sim.rank import Rank, current
 
 _BEGAN = time.time()  # when this module was first needed: virtual time is counted from there
@@ -283,7 +283,7 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]
 # Functions that are still torch's, called with other arguments or with the rank's mode on.
-_CHANGED: list[Place] = [
+_CHANGED: list[Patch] = [
     (DataLoader, "__init__", _init_loader),
     (DataLoader, "_get_iterator", _get_iterator),
     (DTensor, "from_local", keeps_on),
@@ -304,7 +304,7 @@ _CHANGED: list[Place] = [
 
 
 @functools.cache
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks that say "cuda"; these go after those of streams.py."""
     answers = [
         (owner, name, for_ranks(answer))

@@ -23,7 +23,7 @@ import torch
 
 from course_lib.overlap import stretch
 from course_sim.exchange.combine import Tensors
-from course_sim.isolation.private import Place, Replace, for_ranks
+from course_sim.isolation.private import Patch, Replace, for_ranks
 from course_sim.rank import Call, Rank, current
 from course_sim.records import is_callers
 from course_sim.scheduler import Scheduler
@@ -302,10 +302,10 @@ def _replace_class(ours: type) -> Replace:
     return replace
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks with a GPU; a CPU-only torch has all of these, too."""
     synchronize = for_ranks(lambda rank, device=None: rank.gpu.synchronize())
-    out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
+    out: list[Patch] = [(torch.accelerator, "synchronize", synchronize)]
     for module in (torch.cuda, torch.cpu):
         out += [
             (module, "Stream", _replace_class(Stream)),

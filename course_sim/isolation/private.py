@@ -69,13 +69,13 @@ class Privacy:
         self,
         scheduler: Scheduler,
         modules: dict[str, Any],
-        more: Sequence[Place] = (),
+        more: Sequence[Patch] = (),
         here: int = 0,
     ) -> None:
         """``modules``: the user's own, which each rank imports for itself. ``here``: how many ranks
         a machine holds, if not all.
         """
-        self._ranks, self._places = scheduler.ranks, [*_places(), *more]
+        self._ranks, self._patches = scheduler.ranks, [*_patches(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
         self.packages = Packages(self._caller)
@@ -110,12 +110,12 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        # A place that is replaced twice has one original.
+        # What is replaced twice has one original.
         originals = {
-            (owner, name): vars(owner).get(name, _INHERITED) for owner, name, _ in self._places
+            (owner, name): vars(owner).get(name, _INHERITED) for owner, name, _ in self._patches
         }
         try:
-            for owner, name, replace in self._places:
+            for owner, name, replace in self._patches:
                 setattr(owner, name, replace(getattr(owner, name, None)))
             torch.set_num_threads(1)
             with self.modules.in_place():
@@ -140,7 +140,7 @@ class Privacy:
 # ---- what is replaced --------------------------------------------------------------------------
 
 Replace = Callable[[Any], Any]  # from the original to what stands in its place
-Place = tuple[Any, str, Replace]
+Patch = tuple[Any, str, Replace]  # owner, name, and what makes the replacement
 _INHERITED = object()
 
 
@@ -282,7 +282,7 @@ _IN_RANKS: Rows = [
 
 
 @functools.cache
-def _places() -> list[Place]:
+def _patches() -> list[Patch]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
     out = [
         (owner, name, for_ranks(replacement))
@@ -297,7 +297,7 @@ def _places() -> list[Place]:
         ]
     with suppress(ImportError):  # its progress bars start a thread
         out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
-    out += log_settings.PLACES
+    out += log_settings.PATCHES
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,

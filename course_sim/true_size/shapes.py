@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place
+from course_sim.isolation.private import Patch
 from course_sim.rank import Rank, current
 from course_sim.tensor_memory import list_tensors
 from course_sim.true_size import stand_in
@@ -144,7 +144,7 @@ def _tell_resize(original: Any) -> Any:
     return resize
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks at their true size."""
     return [
         (torch.UntypedStorage, "resize_", _tell_resize),
@@ -154,5 +154,5 @@ def places() -> list[Place]:
         *((*place, _leave_out) for place in compat.READ_BY_DDP),
         *compat.share_loss(_leave_out),
         *((*place, lambda kinds: [*kinds, compat.FakeTensor]) for place in compat.FOREACH_TYPES),
-        *stand_in.places(),
+        *stand_in.patches(),
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place
+from course_sim.isolation.private import Patch
 from course_sim.rank import Rank, current
 from course_sim.true_size.sized_gpu import SizedGpu
 
@@ -73,5 +73,5 @@ def _show(original: Any) -> Any:
     return show
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     return [(torch.Tensor, "item", _give), (torch.Tensor, "__format__", _show)]
