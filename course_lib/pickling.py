@@ -54,6 +54,7 @@ class Pickler(cloudpickle.Pickler):
         self._sources: dict[str, str] = {}  # by file, each carried once
 
     def reducer_override(self, obj: Any) -> Any:
+        """Called by pickle for each object; NotImplemented leaves it to the usual way."""
         if isinstance(obj, types.CodeType):
             file = obj.co_filename
             if file not in self._sources:
@@ -91,6 +92,7 @@ class _LightPickler(Pickler):
             raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
+        """Lighten tensors, and stop before too many bytes of them have been copied."""
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # raises before gigabytes have been copied
             if self._left < 0:

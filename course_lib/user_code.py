@@ -115,6 +115,7 @@ def _is_librarys(module: str | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_installed(file: str) -> bool:
+    """Whether a file belongs to Python, to this library, or to an installed package."""
     path = os.path.abspath(file)
     return not path.startswith(_claimed) and (
         path.startswith((*_OURS, *_PYTHON))

@@ -340,6 +340,7 @@ class Execution:
         return blame_who_left(error, self._left)
 
     def explain_overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+        """The error for a rank that does not end; ``stuck``: not even by an exception."""
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",
@@ -358,6 +359,7 @@ class Execution:
         return hazard.unwaited(first.event()) if first else None
 
     def as_run(self, note: str | None = None) -> Run:
+        """What the caller of simulate() gets."""
         calls = [rank.records for rank in self.ranks]
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(calls)

@@ -231,6 +231,7 @@ def _keep_own_lines(traceback: re.Match[str]) -> str:
 def _explain_raised(
     first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
 ) -> RankFailed:
+    """The error for ranks that raised: what was said, at which lines, what may help, who fell."""
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
     if len({_clean_message(s) for s in same}) > 1:  # one rank's text speaks for itself alone
         words += f", rank {first.rank} in these words"

@@ -44,6 +44,7 @@ def _make(
     said: Sequence[str] = ("", ""),
     parted: Sequence[str] = (),
 ) -> Mismatch:
+    """The error for one or two calls; ``said`` is what follows the name of each in its row."""
     rows = [row(event, how) for event, how in zip(events, said, strict=False)]
     ranks, lines = tuple(e.rank for e in events), tuple(e.line for e in events)
     text = error_text(headline, rows, advice, parted)
@@ -162,6 +163,7 @@ def of_splits(
 def _make_for_split(
     giver: Event, taker: Event, given: int, expected: int, past: History
 ) -> Mismatch:
+    """The error for a giver and a taker that disagree on how many elements go between them."""
     to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
     headline = f"rank {giver.rank} sends {_value_text((given,))} to {to} expects {expected}."
     events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)

@@ -45,6 +45,7 @@ class Standby:
             return self._open(plan)
 
     def _open(self, plan: Plan) -> World:
+        """A new world, on a fork server that is alive."""
         try:
             if self._server is not None and self._server.has_died:
                 self.drop_server()

@@ -130,6 +130,7 @@ def _redirect(output_fd: int) -> None:
 
 
 def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
+    """Make this process a rank: environment, store, process group, seeds."""
     os.environ.clear()
     os.environ.update(plan.environ | rendezvous.torchrun_names(rank, plan.world_size))
     dist.set_debug_level_from_env()  # which torch has read in the fork server
@@ -160,6 +161,7 @@ def _host_store(store: dist.Store, rank: int) -> None:
 
 
 def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) -> RankOutcome:
+    """Call the function as its job says; returns how that ended."""
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sys.argv[:] = job.argv

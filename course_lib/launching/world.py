@@ -51,6 +51,7 @@ class World:
             raise
 
     def _start(self) -> None:
+        """Write down the Plan, have the ranks forked, and listen to each of them."""
         self._selector = self.files.enter_context(DefaultSelector())
         self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
         self.files.callback(os.close, store := nameless_file("store"))
@@ -82,7 +83,7 @@ class World:
         for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
             key.data()
 
-    # -- meeting ------------------------------------------------------------------------------
+    # -- starting -----------------------------------------------------------------------------
 
     def wait_until_ready(self, deadline: Deadline) -> None:
         """Wait until the processes are there and have formed their group, if they shall."""
@@ -182,6 +183,7 @@ class World:
             self._selector.unregister(rank.control)
 
     def _hear_server(self) -> None:
+        """Take what the fork server says of ranks. Raises NotStarted if it has died."""
         try:
             while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
                 kind, *values = pickle.loads(packet)
@@ -196,6 +198,7 @@ class World:
         raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
     def _note_death(self, pid: int, code: int) -> None:
+        """A rank's process has ended: if it had not said how, that is its outcome."""
         rank = next(rank for rank in self.ranks if rank.pid == pid)
         rank.read_log()  # its RankOutcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent

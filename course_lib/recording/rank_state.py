@@ -160,6 +160,7 @@ class RankState:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
 
     def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
+        """A call is done. After a barrier all earlier calls of its group are, too."""
         event = self.events[seq]
         if event.completed is None:
             _set(event, "completed", at)

@@ -421,6 +421,7 @@ def _find_caller() -> tuple[FrameType | None, str]:
 
 @functools.cache
 def _op_of_hook(name: Any) -> str:
+    """The operation that c10d's hooks call by this name."""
     return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 

@@ -126,6 +126,8 @@ def _wrap_operation(method: Callable) -> Callable:
 
 
 def _wrap_init(function: Callable) -> Callable:
+    """``init_process_group``; the world that it forms is recorded from then on."""
+
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         if formed is not None and dist.group.WORLD is formed:
             raise ValueError(already_formed_text("run()"))
@@ -142,6 +144,7 @@ def _wrap_init(function: Callable) -> Callable:
 def _make_group(
     active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
+    """Called in place of ``new_group``, which all ranks call: so it is an Event itself."""
     if not dist.is_initialized():
         return function(ranks, *args, **kwargs)
     if kwargs.get("use_local_synchronization"):  # only members call it, and meet in the new group

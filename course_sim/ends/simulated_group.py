@@ -154,6 +154,7 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> works.SendWork:
+        """Send what the tensor holds now; its Work guards the tensor until ``wait()``."""
         memory.refuse_scattered("send", tensor)
         data = self.read(tensor)
         call = self._mail.send(self._rank, tensor, data, dst, tag, site)
@@ -162,6 +163,7 @@ class SimulatedGroup(_ProcessGroup):
         return works.SendWork(call, self._own_timeout, tensor, buffers, sent, self.backend)
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
+        """Receive into a tensor, which holds poison until ``wait()`` if the user gets the Work."""
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, tensor, src, tag, site)
         buffers = self._rank.buffers
@@ -258,6 +260,7 @@ _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("O
 
 
 def _make_method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
+    """A method of ProcessGroup that makes a call of the whole group; see _SIDES."""
     torchs = getattr(_ProcessGroup, name)
 
     def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:

@@ -109,6 +109,8 @@ class _MessageWork:
 
 
 class SendWork(_MessageWork):
+    """The Work of a send: its buffer must stay as it was."""
+
     __slots__ = ()
 
     def _accuse(self, address: int) -> None:
@@ -126,6 +128,8 @@ class SendWork(_MessageWork):
 
 
 class RecvWork(_MessageWork):
+    """The Work of a recv: its buffer is filled when it is waited for."""
+
     __slots__ = ()
 
     def deliver(self) -> None:

@@ -125,6 +125,7 @@ def splits(passed: Passed, n: int) -> tuple[Any, Any]:
 
 
 def _refuse_reducing(op: str, tensor: torch.Tensor, backend: str) -> None:
+    """Raise where the backend cannot reduce such tensors by this operation."""
     dtype = tensor.dtype
     bitwise = op.startswith("B")
     if bitwise and backend == "nccl":

@@ -67,6 +67,7 @@ class NcclScheduler(Scheduler):
         return op.op in MAKE_GROUPS or op.group in self.on_host
 
     def post(self, call: Call) -> None:
+        """Give a call to the GPU, alone or with the batch that is being put together."""
         op, gpu = call.record.op, call.rank.gpu
         if self.is_hosts(op):
             super().post(call)
@@ -86,6 +87,7 @@ class NcclScheduler(Scheduler):
         return rank.gpu.lanes[op.group].set_end(call, at)
 
     def wait_for(self, call: Call, timeout: Any = None) -> None:
+        """The thread waits until the call's end is known; the current stream waits for that end."""
         rank, record = call.rank, call.record
         if timeout:
             self.wait_at_most(call, timeout)

@@ -154,6 +154,7 @@ class Lane:
                 _deliver(call)
 
     def _begin_next(self) -> None:
+        """Post the calls that are next in line, if nothing is under way."""
         if self.under_way or not self._line:
             return
         ready, batch = self._line.popleft()

@@ -213,6 +213,7 @@ def _make_store(rank: Rank, /, *_: Any, **__: Any) -> Any:
 def _form_group(
     rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **how: Any
 ) -> Any:
+    """What ``init_process_group`` makes a group with: the rank joins the simulated one."""
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
     channel = rank.groups.form_again(rank, str(backend))
     group = rank.make_end("0", channel, how.get("timeout"))

@@ -135,6 +135,7 @@ def _prepare(options: argparse.Namespace) -> None:
 
 
 def _play(options: argparse.Namespace) -> Run:
+    """Play the script on the modelled cluster that the options describe."""
     gpus = options.gpus or options.ranks or 4
     script = options.words, options.is_module
     played = (run_steps, *script, options.steps) if options.gpu else (run_as_main, *script)

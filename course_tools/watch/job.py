@@ -58,6 +58,7 @@ class WatchedRank(RankState):
         self.events.extend([None] * missing)  # type: ignore[list-item]
 
     def _read_process(self, machine: str, pid: int, parent: int, _at: float) -> None:
+        """A rank has begun, in this process of this machine."""
         self.ready = True
         here = self._live and machine == this_machine()
         if self._stack.exists():
@@ -80,6 +81,7 @@ class WatchedRank(RankState):
             self.outcome = outcome
 
     def _read_exit(self, code: int, at: float, asked_at: float | None) -> None:
+        """The rank's process has ended: what is known of it by now is its outcome."""
         outcome = self.outcome
         if asked_at is not None and (outcome is None or outcome.at > asked_at):
             self.asked = True
@@ -151,6 +153,7 @@ class Job:
         return [rank for rank in self.ranks if rank.ready]
 
     def read(self) -> None:
+        """Read what is new in all logs, and forget old calls of a job that makes very many."""
         for rank in self.ranks:
             rank.read_log()
         if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):
