@@ -65,10 +65,11 @@ def verdict_on(
         return Verdict(exercise.title, exercise.points, written=False)
     for play in plays:
         judge(exercise, play)
+    # The plays come back in order, and some may be missing at the end: deal them out to the levels.
     rest = iter(plays)
     played = {name: list(islice(rest, len(some))) for name, some in cases.items()}
     ended = {name: len(played[name]) == len(some) for name, some in cases.items()}
-    core = [*played["core"], *_find_beside(played["blank"])]
+    core = [*played["core"], *_find_bypass(played["blank"])]
     if complete and ended["core"] and exercise.in_ranks and not any(p.findings for p in core):
         core += _play_for_real(exercise, answer, cases["core"], player)
     levels = {"core": Level("core", core, [p for p in core if p.findings], ended["core"])}
@@ -98,7 +99,7 @@ def _draw_cases(exercise: Exercise, rng: random.Random) -> dict[str, list[Case]]
     return {"core": core, "regimes": exercise.regimes(rng), "sturdy": sturdy, "blank": blank}
 
 
-def _find_beside(blank: list[Play]) -> list[Play]:
+def _find_bypass(blank: list[Play]) -> list[Play]:
     """The plays with zeros in every message, called wrong if all of them are right: then the
     numbers came another way than by messages."""
     if not all(map(right_with_zeros, blank)):

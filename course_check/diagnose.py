@@ -158,11 +158,12 @@ def _blame_features(
 
 # ---- of what came to its end, with wrong values --------------------------------------------------
 
-Ways = list[tuple[Mistake, Right]]  # each of a mistake's functions, with the mistake
-Told = tuple[Diagnosis | None, Play | None]  # and a play that shows it best, where one does
+# Mistakes that may have been made, each with one of the functions that make it.
+Candidates = list[tuple[Mistake, Right]]
+Found = tuple[Diagnosis | None, Play | None]  # and a play that shows it best, where one does
 
 
-def _explain_values(ex: Exercise, level: Level, like: list[Play], names: Sequence[str]) -> Told:
+def _explain_values(ex: Exercise, level: Level, like: list[Play], names: Sequence[str]) -> Found:
     """What the values tell, facet by facet: the first that a mistake explains is named."""
     if right_numbers := usual.first_true(like, usual.NUMBERS):
         return right_numbers, None
@@ -203,7 +204,7 @@ class _WrongFacet:
             self.name not in self.ex.differing(play.seen, play.comes_to(wrong))
         )
 
-    def find_fitting(self, mistakes: list[Mistake], fine: list[Play]) -> Ways:
+    def find_fitting(self, mistakes: list[Mistake], fine: list[Play]) -> Candidates:
         """The mistakes that predict this facet of all the plays, and spoil none that is fine."""
         return [
             (mistake, way)
@@ -213,14 +214,14 @@ class _WrongFacet:
             and not any(self.spoils(way, p) for p in fine)
         ]
 
-    def keep_broadest(self, ways: Ways, failed: list[Play]) -> Ways:
+    def keep_broadest(self, ways: Candidates, failed: list[Play]) -> Candidates:
         """Those that predict most of what fails. Only plays like the gravest had to be explained: a
         mistake that explains others as well is the likelier cause, and is told alone."""
         failed = [p for p in failed if p.done and self.name in p.wrong]
         explained = [sum(self.predicts(way, p) for p in failed) for _, way in ways]
         return [one for one, n in zip(ways, explained, strict=True) if n == max(explained)]
 
-    def name_mistake(self, mistakes: list[Mistake], ways: Ways, where: str) -> Told:
+    def name_mistake(self, mistakes: list[Mistake], ways: Candidates, where: str) -> Found:
         """The mistake in words, or the two that nothing tells apart. It is shown on a play on which
         nothing else would look like it, if there is one."""
         several = list(dict.fromkeys(mistake for mistake, _ in ways))[:2]

@@ -89,7 +89,7 @@ def _simulate_all(
             signal.setitimer(signal.ITIMER_PROF, STUCK * longer)
             signal.alarm(2 * A_LIFE if lives else int(asleep * longer))
             result = _simulate(answer, job, ddp, A_LIFE if lives else ONE_PLAY * longer)
-            out.write(Kept(result).parcel)
+            out.write(Kept(result).pickled)
             if isinstance(result, Hang):
                 return
 

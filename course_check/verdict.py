@@ -171,9 +171,9 @@ def _list_values(play: Play, f: Finding) -> Iterator[dict[str, str]]:
 def _list_others(level: Level, values: list[Finding]) -> Iterator[dict[str, str]]:
     """What the other ranks were given, where the result depends on it."""
     assert level.play is not None
-    told, world = {f.rank for f in values}, level.play.case.world
+    shown, world = {f.rank for f in values}, level.play.case.world
     for rank in range(world if values and level.asks and world <= MOST else 0):
-        if rank not in told:
+        if rank not in shown:
             given = level.play.inputs[values[0].call][rank]
             yield {"of": f"rank {rank}", "given": ", ".join(map(show, given))}
 
@@ -208,8 +208,8 @@ def _list_findings(play: Play, findings: list[Finding]) -> list[str]:
     whose: dict[str, list[str]] = {}
     for f in findings:
         call = f" in call {f.call + 1}" if play.case.calls > 1 else ""
-        told = f.rank is None or f"rank {f.rank}" in f.text
-        whose.setdefault(f.text, []).extend([] if told else [f"{f.rank}{call}"])
+        is_named = f.rank is None or f"rank {f.rank}" in f.text
+        whose.setdefault(f.text, []).extend([] if is_named else [f"{f.rank}{call}"])
     texts = [
         f"rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}: {text}" if ranks else text
         for text, ranks in whose.items()

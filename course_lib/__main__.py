@@ -93,6 +93,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
+    """All commands with their options; ``watch`` and ``rehearse`` have parsers of their own."""
     top = _Parser(prog="python -m course_lib", description="What the course can do from a shell.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
@@ -156,6 +157,7 @@ def _staff_is_here() -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code. An error that is no fault of ours is one line."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in FOR_STAFF and not _staff_is_here():
         print(

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 
 class Collective(NamedTuple):
+    """What there is to know of one kind of collective."""
+
     # c10d's methods of ProcessGroup that make such a call, older names included. c10d's hooks name
     # the call after one of these, in capitals.
     methods: str = ""

@@ -54,6 +54,7 @@ class Pickler(cloudpickle.Pickler):
         self._sources: dict[str, str] = {}  # by file, each carried once
 
     def reducer_override(self, obj: Any) -> Any:
+        """Called by pickle for each object; NotImplemented leaves it to the usual way."""
         if isinstance(obj, types.CodeType):
             file = obj.co_filename
             if file not in self._sources:
@@ -91,6 +92,7 @@ class _LightPickler(Pickler):
             raise TooLarge(self.buffer.tell(), self._most)
 
     def reducer_override(self, obj: Any) -> Any:
+        """Lighten tensors, and stop before too many bytes of them have been copied."""
         if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, torch.nn.Parameter):
             self._left -= obj.nbytes  # raises before gigabytes have been copied
             if self._left < 0:
@@ -171,10 +173,6 @@ def pack(value: Any, most: int = LARGEST) -> bytes:
     pickler = _LightPickler(most)
     pickler.dump(value)
     return pickler.buffer.getvalue()
-
-
-def unpack(pickled: bytes) -> Any:
-    return pickle.loads(pickled)
 
 
 def pack_call(fn: Callable, args: Sequence[Any]) -> bytes:

@@ -75,6 +75,9 @@ def set_loggers(settings: Iterable[LoggerSettings]) -> None:
 
 
 def _is_terminal(stream: object) -> bool:
+    """Whether a stream is this process's output, or was before a simulation began: what stands in
+    its place meanwhile, private.py's ``_Pages``, keeps it as ``_original``.
+    """
     streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     return any(stream is own or stream is getattr(own, "_original", own) for own in streams)
 

@@ -37,7 +37,8 @@ _GENERATED = (
 )
 _NEVER_CLAIMED = {"torch", *PACKAGES, "__main__", *sys.stdlib_module_names}
 _cells: dict[str, str] = {}
-_claimed, shown = "\0", 1  # no path has this character; so many parts of a path are shown
+# No path has this character. A Line shows so many parts of a file's path.
+_claimed, path_parts = "\0", 1
 
 
 def name_cells(names: dict[str, str]) -> None:
@@ -114,6 +115,7 @@ def _is_librarys(module: str | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_installed(file: str) -> bool:
+    """Whether a file belongs to Python, to this library, or to an installed package."""
     path = os.path.abspath(file)
     return not path.startswith(_claimed) and (
         path.startswith((*_OURS, *_PYTHON))
@@ -137,7 +139,7 @@ def _was_put_by_pip(folder: str, path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _line_at(filename: str, number: int, function: str) -> Line:
-    where = _cells.get(filename) or "/".join(filename.split(os.sep)[-shown:])
+    where = _cells.get(filename) or "/".join(filename.split(os.sep)[-path_parts:])
     source = linecache.getline(filename, number).strip()
     # equal traces have equal pickles
     return Line(where, number, source, sys.intern(function), sys.intern(filename))

@@ -49,6 +49,7 @@ class AheadScheduler(Scheduler):
                 self.wake(other.rank, 0.0)
 
     def wait_for(self, call: Call, timeout: Any = None) -> None:
+        """Go on if the values are there, and wait for them if not; the Replay finds the time."""
         self.check(call.rank)
         if timeout:
             self.read_clock()

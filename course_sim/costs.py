@@ -28,7 +28,6 @@ from course_lib.collectives import MAKE_GROUPS
 
 Step = list[tuple[int, int, float]]  # messages that go at once: source, destination, bytes
 
-_TREES = {"broadcast", "reduce", "all_reduce"}
 _BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")  # or what begins so
 
 
@@ -40,7 +39,7 @@ def textbook_seconds(op: str, n: int, nbytes: float, alpha: float, beta: float) 
     tree = rounds * (alpha + nbytes * beta)
     if op == "broadcast":
         return min(tree, (rounds + n - 1) * alpha + 2 * most)
-    if op in _TREES or op.startswith("all_reduce"):
+    if op == "reduce" or op.startswith("all_reduce"):
         return min(tree, 2 * rounds * alpha + 2 * most)
     if op.startswith("all_to_all"):
         return (n - 1) * alpha + most

@@ -41,7 +41,7 @@ from course_sim.gpu import nccl, streams
 from course_sim.isolation import compat
 from course_sim.isolation.modules import is_imported, users_modules
 from course_sim.isolation.packages import asked_early
-from course_sim.isolation.private import Place, Privacy
+from course_sim.isolation.private import Patch, Privacy
 from course_sim.network import Fabric, Network
 from course_sim.rank import Rank, current
 from course_sim.records import LazyEvents, history, line_of_thread
@@ -96,7 +96,7 @@ class Program:
             raise CourseError("a simulated rank cannot simulate a world of its own")
         notebook_cells()  # names them, for the lines in events and errors
         with _pickled_by_value(self.fn) as self.modules:
-            self.parcel = pack_call(self.fn, self.args)
+            self.pickled = pack_call(self.fn, self.args)
 
 
 class Rules(NamedTuple):
@@ -105,7 +105,7 @@ class Rules(NamedTuple):
     scheduling: Callable[..., Scheduler]  # who decides what runs next
     grouping: type[Groups]  # all groups
     end: type[SimulatedGroup]  # a rank's end of one
-    places: Sequence[Place] = ()  # what else is replaced in ranks
+    patches: Sequence[Patch] = ()  # what else is replaced in ranks
     modes: Sequence[Callable[[Rank], AbstractContextManager]] = ()  # what their function runs in
 
 
@@ -115,19 +115,19 @@ def _choose_rules(program: Program) -> Rules:
     """
     if program.backend == "gloo":
         return Rules(Scheduler, Groups, SimulatedGroup)
-    rules = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, streams.places())
+    rules = Rules(nccl.NcclScheduler, nccl.NcclGroups, nccl.NcclGroup, streams.patches())
     if program.gpu is not None:
         from course_sim.true_size import shapes, sized_gpu, valueless
 
         scheduling = partial(sized_gpu.SizedScheduler, program.gpu)
         groups, end = valueless.ValuelessGroups, valueless.ValuelessGroup
-        places = [*shapes.places(), *rules.places]  # streams.py sees first who looks
-        rules = Rules(scheduling, groups, end, places, [shapes.Shapes])
+        patches = [*shapes.patches(), *rules.patches]  # streams.py sees first who looks
+        rules = Rules(scheduling, groups, end, patches, [shapes.Shapes])
     if program.cuda:
         from course_sim.gpu import cuda, placement
 
-        places, modes = [*rules.places, *cuda.places()], [*rules.modes, placement.Placement]
-        rules = rules._replace(places=places, modes=modes)
+        patches, modes = [*rules.patches, *cuda.patches()], [*rules.modes, placement.Placement]
+        rules = rules._replace(patches=patches, modes=modes)
     return rules
 
 
@@ -183,6 +183,7 @@ def simulate(*args: Any) -> Run:
     show(execution.output)
     for name, reason in (execution.privacy.modules.shared | asked_early).items():
         warnings.warn(f"all ranks share the module {name}, {reason}", RuntimeWarning, stacklevel=4)
+    # Look for early reads by executing the program again, unless something worse has been found.
     error, note = execution.error, None
     ranks = execution.ranks if program.gpu is None else ()  # without values nothing is poisoned
     poisoned = sum(len(rank.poisoned) for rank in ranks)
@@ -249,8 +250,8 @@ class Execution:
         program = self.program
         with ProgressLine(self._progress), _one_at_a_time, many_events():
             here = (program.cuda and program.network.gpus_per_node) or 0
-            places = self._rules.places
-            self.privacy = Privacy(self.scheduler, program.modules, places, here)
+            patches = self._rules.patches
+            self.privacy = Privacy(self.scheduler, program.modules, patches, here)
             self.switch = self.privacy.switch
             with compat.separate_worlds(), self.privacy.in_place():
                 self.scheduler.run(self, program.limit)
@@ -289,13 +290,14 @@ class Execution:
     def live(self, rank: Rank) -> None:
         """Do what a rank does, in its own thread."""
         self.privacy.enter(rank)
+        # As in run(): the default group is there before the function begins, if ``init`` says so.
         if self.program.init:
             group = rank.make_end("0", self.groups.form(rank))
             compat.enter_world(group, self.groups.world.members)
         else:
             compat.enter_world()
         try:
-            function, *args = compat.unpickle_private(self.program.parcel, unpack_call)
+            function, *args = compat.unpickle_private(self.program.pickled, unpack_call)
             with ExitStack() as modes:
                 for mode in self._rules.modes:
                     modes.enter_context(mode(rank))
@@ -338,6 +340,7 @@ class Execution:
         return blame_who_left(error, self._left)
 
     def explain_overdue(self, rank: Rank, frame: Any, stuck: bool) -> Hang:
+        """The error for a rank that does not end; ``stuck``: not even by an exception."""
         lines = frame_lines(reversed(list(walk_stack(frame)))) if frame else []
         text = [
             f"rank {rank.number} did not return within {self.program.limit:g} s.",
@@ -356,6 +359,7 @@ class Execution:
         return hazard.unwaited(first.event()) if first else None
 
     def as_run(self, note: str | None = None) -> Run:
+        """What the caller of simulate() gets."""
         calls = [rank.records for rank in self.ranks]
         spans = sorted((s for r in self.ranks for s in r.spans), key=lambda s: (s.start, s.rank))
         events: Any = LazyEvents(calls)

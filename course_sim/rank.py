@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from course_lib import context
-from course_lib.diagnosis import hazard as hazards
 from course_lib.diagnosis.failure import RankOutcome
+from course_lib.errors import Hazard
 from course_lib.trace import Curve, Event, Span
 from course_sim.records import Record, Site
 
@@ -95,8 +95,8 @@ class Rank(context.Context):
         self.records.append(record)
         return record
 
-    def show(self, data: bytes) -> None:
-        """Others get to see this: keep a digest, which poison that was read would change."""
+    def note_sent(self, data: bytes) -> None:
+        """The rank sends this: keep a digest, which poison that was read would change."""
         if len(self.poisoned) <= self.buffers.most:  # more are not searched
             self.digests.append((len(self.records), hash(data)))
 
@@ -151,9 +151,9 @@ class Call:
         """Ask whether it is over."""
         self.rank.scheduler.poll(self)
 
-    def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
-        """The rank's end has seen that its calls of these numbers broke a rule, for which
-        diagnosis/hazard.py has a function. Raises what ends the simulation.
+    def accuse(self, make: Callable[..., Hazard], *numbers: int, **more: bool) -> None:
+        """The rank's end has seen that its calls of these numbers broke a rule. ``make``, one of
+        the functions of diagnosis/hazard.py, makes the error. Raises what ends the simulation.
         """
         ops = (self.rank.records[number - 1].op for number in numbers)
-        self.rank.scheduler.fail(getattr(hazards, hazard)(*ops, **more))
+        self.rank.scheduler.fail(make(*ops, **more))

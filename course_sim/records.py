@@ -47,9 +47,9 @@ class Site(NamedTuple):
     within: str = ""
 
 
-def call_site(depth: int = 1) -> Site:
-    """The Site of the call that is being made; ``depth`` frames out is where to begin."""
-    frame: FrameType | None = sys._getframe(depth)
+def call_site() -> Site:
+    """The Site of the call of torch.distributed that is being made."""
+    frame: FrameType | None = sys._getframe(1)
     blocking, within = False, ""
     while frame is not None and _is_way_in(frame.f_code.co_filename):
         if frame.f_code is _SEND or frame.f_code is _RECV:

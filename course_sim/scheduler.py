@@ -195,8 +195,7 @@ class Scheduler(Agenda):
         """Asking whether a call is over takes a microsecond, so that asking in a loop does not
         stop the clock.
         """
-        self.check(call.rank)
-        self.sleep_until(call.rank, self.read_clock() + 1e-6)
+        self.spend(call.rank, 1e-6)
 
     def park(self, rank: Rank, waits: Call) -> None:
         """The running rank waits until somebody wakes it."""

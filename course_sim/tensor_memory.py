@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ctypes import memmove, string_at
 from typing import Any
 
 import torch
+
+
+def list_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensor that a value is, or those in it, if it is a list or tuple; of lists, too."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from list_tensors(each)
 
 
 def raw(tensor: torch.Tensor) -> bytes:

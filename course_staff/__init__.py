@@ -1,0 +1,1 @@
+"""What makes the course and grades its answers; learners do not get it."""

@@ -52,8 +52,8 @@ INSIDE = {
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
 MOST = {
-    "course_lib": 4535,
-    "course_sim": 4525,
+    "course_lib": 4526,
+    "course_sim": 4510,
     "course_check": 2250,
     "course_tools": 2290,
     "course_exercises, shared": 1310,

@@ -24,23 +24,23 @@ class Kept:
     Making one raises what pickling the value raises, ``value`` what unpickling it raises.
     """
 
-    __slots__ = ("parcel",)
+    __slots__ = ("pickled",)
 
     def __init__(self, value: Any) -> None:
         pickler = _WholePickler()
         pickler.dump(value)
-        self.parcel = pickler.buffer.getvalue()
+        self.pickled = pickler.buffer.getvalue()
 
     @property
     def value(self) -> Any:
-        return pickle.loads(self.parcel)
+        return pickle.loads(self.pickled)
 
 
 class Unpacked(Kept):
     """A value as bytes that arrives as the value itself."""
 
     def __reduce__(self) -> tuple:
-        return pickle.loads, (self.parcel,)
+        return pickle.loads, (self.pickled,)
 
 
 class _WholePickler(Pickler):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from course_lib.diagnosis import mismatch
 from course_lib.diagnosis.history import History
-from course_lib.diagnosis.lines import Row, among, call_text, ranks_text, text
+from course_lib.diagnosis.lines import Row, among, call_text, error_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import CourseError, Deadlock, Wait
 from course_lib.trace import Event, Line
@@ -26,6 +26,8 @@ def find_lost(
     ``blocked`` has for each blocked rank the call that it stands in, or the oldest one under way,
     for which C++ may wait.
     """
+    # Begin with all that wait for a call which has not been made, and strike out who may be freed,
+    # until nobody is left, or nobody else can be struck out.
     stuck = {r: on for r, event in blocked.items() if (on := matcher.find_missing(event))}
     while stuck:
         hopeless = {*stuck, *returned}
@@ -106,10 +108,10 @@ def _tell_parting(
             past = history(event.group)
             own = enumerate(past.calls.get(rank, ()))
             at = max((k for k, call in own if call is event), default=0)
-            told = past._replace(at=at).tell_parting()
-            told += past.tell_counts({*events, *returned}) if returned else []
-            if told:
-                return told
+            lines = past._replace(at=at).tell_parting()
+            lines += past.tell_counts({*events, *returned}) if returned else []
+            if lines:
+                return lines
     return []
 
 
@@ -133,8 +135,8 @@ def from_waits(
     cycle = () if gone else _find_cycle(waits)
     rows: list[Row] = [(f"rank {w.rank} waits in {w.call}", w.line) for w in waits]
     advice = advice or _advise(waits, gone, cycle)
-    told = text(_headline(waits, gone, world_size), rows, advice, parted)
-    return Deadlock(told, waits=waits, cycle=cycle)
+    text = error_text(_headline(waits, gone, world_size), rows, advice, parted)
+    return Deadlock(text, waits=waits, cycle=cycle)
 
 
 def _find_cycle(waits: Sequence[Wait]) -> tuple[int, ...]:

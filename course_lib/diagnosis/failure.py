@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Self
 
 from course_lib.diagnosis.lines import call_text, ranks_text
 from course_lib.errors import CourseError, Deadlock, RankDied, RankFailed
-from course_lib.pickling import LARGEST, TooLarge, pack, unpack, why
+from course_lib.pickling import LARGEST, TooLarge, pack, why
 from course_lib.trace import Event, Line
 from course_lib.user_code import line_at, stack_lines, user_lines
 
@@ -106,7 +107,7 @@ class RankOutcome:
     def value(self) -> object:
         """What the function returned."""
         try:
-            return unpack(self.result) if self.state == "returned" else None
+            return pickle.loads(self.result) if self.state == "returned" else None
         except Exception as error:
             message = f"rank {self.rank} returned a {self.kind}, which cannot be unpickled here"
             message = f"{message} ({why(error)}): return plain data"
@@ -230,6 +231,7 @@ def _keep_own_lines(traceback: re.Match[str]) -> str:
 def _explain_raised(
     first: RankOutcome, same: Sequence[RankOutcome], others: Sequence[RankOutcome]
 ) -> RankFailed:
+    """The error for ranks that raised: what was said, at which lines, what may help, who fell."""
     words = f"raised {first.kind}" if first.kind else ""  # without one, the message says it all
     if len({_clean_message(s) for s in same}) > 1:  # one rank's text speaks for itself alone
         words += f", rank {first.rank} in these words"
@@ -237,7 +239,7 @@ def _explain_raised(
     who = ranks_text([s.rank for s in same])
     lines = [f"{who} {what}", *(f"  {line}" for line in first.lines)]
     lines += [cure for said, cure in _CURES.items() if said in first.message]
-    lines += say_who_was_late(first.late)
+    lines += _say_who_was_late(first.late)
     lines += _say_consequences(first, others)
     fell = tuple(s.rank for s in others)
     error = RankFailed("\n".join(lines), rank=first.rank, kind=first.kind, consequences=fell)
@@ -250,7 +252,7 @@ _PATH = 3  # lines of the way to where a rank stood
 _MOST_LATE = 8  # different places
 
 
-def say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
+def _say_who_was_late(late: Iterable[LateRank]) -> Iterator[str]:
     """Which ranks had not made the call that others gave up, and where they were. One sentence
     tells of all that were at the same place.
     """

@@ -6,15 +6,15 @@ Each function is named after the hazard that it makes an error for. Real ranks f
 
 from __future__ import annotations
 
-from course_lib.diagnosis.lines import Row, call_text, row, text
+from course_lib.diagnosis.lines import Row, call_text, error_text, row
 from course_lib.errors import Hazard
 from course_lib.trace import Event
 
 
 def _make(kind: str, event: Event, does: str, advice: str, *before: Row) -> Hazard:
-    told = text(f"rank {event.rank} {does}", [*before, row(event)], advice)
+    text = error_text(f"rank {event.rank} {does}", [*before, row(event)], advice)
     line = before[0][1] if before else event.line
-    return Hazard(told, kind=kind, rank=event.rank, line=line)
+    return Hazard(text, kind=kind, rank=event.rank, line=line)
 
 
 def written_before_wait(event: Event) -> Hazard:

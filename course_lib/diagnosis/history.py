@@ -94,13 +94,13 @@ class History(NamedTuple):
 
     def tell_fewer(self, a: Event, b: Event) -> list[str]:
         """Which of two ranks has made fewer calls at a line that both have passed."""
-        told: list[str] = []
+        lines: list[str] = []
         for line in filter(None, {a.line, b.line}):
             ranks = {rank: self.calls.get(rank, ())[: self.at + 1] for rank in (a.rank, b.rank)}
             made = {r: sum(call.line == line for call in calls) for r, calls in ranks.items()}
             if all(made.values()) and len({*made.values()}) == 2 and not self.gone:
-                told.append(f"At {line.where}, line {line.number}, {_counts_text(made)}.")
-        return told if len(told) == 1 else []  # two would say nothing
+                lines.append(f"At {line.where}, line {line.number}, {_counts_text(made)}.")
+        return lines if len(lines) == 1 else []  # two would say nothing
 
     def tell_counts(self, ranks: Collection[int]) -> list[str]:
         """How many calls these ranks have made in this group, if the numbers differ; they will make
@@ -112,9 +112,9 @@ class History(NamedTuple):
 
 def _counts_text(made: Mapping[int, int]) -> str:
     """``rank 1 made 3 collective calls, ranks 0 and 2 made 2``."""
-    told: list[str] = []
+    parts: list[str] = []
     for count in sorted({*made.values()}, reverse=True):
         ranks = [rank for rank, own in made.items() if own == count]
         calls = f" collective call{'s' * (count != 1)}"
-        told.append(f"{ranks_text(ranks)} made {count or 'none'}{calls * (not told)}")
-    return ", ".join(told)
+        parts.append(f"{ranks_text(ranks)} made {count or 'none'}{calls * (not parts)}")
+    return ", ".join(parts)

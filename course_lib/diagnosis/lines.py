@@ -28,10 +28,10 @@ def call_text(event: Event) -> str:
         words.append(f"{'dst' if to_peer else 'src'}={event.peer}")
     if event.tag:
         words.append(f"tag={event.tag}")
-    return f"{name_of(event)}({', '.join(words)})"
+    return f"{call_name(event)}({', '.join(words)})"
 
 
-def name_of(event: Event) -> str:
+def call_name(event: Event) -> str:
     """What the reader has called; for ``broadcast_object_list`` and its like torch makes several
     calls, each an Event of its own.
     """
@@ -69,7 +69,7 @@ def row(event: Event, how: str = "") -> Row:
     return f"rank {event.rank} calls {call_text(event)}{how}", event.line
 
 
-def text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] = ()) -> str:
+def error_text(headline: str, rows: Sequence[Row], advice: str, parted: Sequence[str] = ()) -> str:
     """An error's text: what happened; in two columns what each rank does and its line; where the
     ranks had ``parted``, if they had; and the way out.
     """

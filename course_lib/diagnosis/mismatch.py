@@ -11,7 +11,7 @@ from itertools import product
 
 from course_lib.collectives import collective
 from course_lib.diagnosis.history import History
-from course_lib.diagnosis.lines import name_of, ranks_text, row, text
+from course_lib.diagnosis.lines import call_name, error_text, ranks_text, row
 from course_lib.errors import Mismatch
 from course_lib.trace import Event, Line
 
@@ -44,10 +44,11 @@ def _make(
     said: Sequence[str] = ("", ""),
     parted: Sequence[str] = (),
 ) -> Mismatch:
+    """The error for one or two calls; ``said`` is what follows the name of each in its row."""
     rows = [row(event, how) for event, how in zip(events, said, strict=False)]
     ranks, lines = tuple(e.rank for e in events), tuple(e.line for e in events)
-    told = text(headline, rows, advice, parted)
-    return Mismatch(told, what=what, ranks=ranks, lines=lines)
+    text = error_text(headline, rows, advice, parted)
+    return Mismatch(text, what=what, ranks=ranks, lines=lines)
 
 
 # ---- two calls ----------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ def between(a: Event, b: Event, past: History = _UNKNOWN) -> Mismatch | None:
 def _compare(a: Event, b: Event) -> Iterator[tuple[str, object, object]]:
     """What has to be equal, and its value on both sides. The first difference is reported."""
     if a.is_collective:
-        yield "op", name_of(a), name_of(b)
+        yield "op", call_name(a), call_name(b)
         yield "module", a.within or None, b.within or None
         yield "root", a.peer, b.peer
     if a.op == "new_group":  # of real ranks, where its shape is the list of members
@@ -162,6 +163,7 @@ def of_splits(
 def _make_for_split(
     giver: Event, taker: Event, given: int, expected: int, past: History
 ) -> Mismatch:
+    """The error for a giver and a taker that disagree on how many elements go between them."""
     to = "itself and" if giver.rank == taker.rank else f"rank {taker.rank}, which"
     headline = f"rank {giver.rank} sends {_value_text((given,))} to {to} expects {expected}."
     events = [giver] if giver is taker else sorted((giver, taker), key=lambda e: e.rank)
@@ -173,10 +175,10 @@ def _make_for_split(
 
 def absent(event: Event, ranks: Collection[int], past: History = _UNKNOWN) -> Mismatch:
     """A collective that some members of its group never called, although all have ended."""
-    what = f"rank {event.rank} calls {name_of(event)}, and {ranks_text(ranks)} never did."
+    what = f"rank {event.rank} calls {call_name(event)}, and {ranks_text(ranks)} never did."
     advice = "Every rank of a group has to make the same calls; for new_group, that is every rank."
-    told = past.tell_parting() + past.tell_counts(past.calls)
-    error = _make(what, "op", [event], advice, parted=told)
+    history = past.tell_parting() + past.tell_counts(past.calls)
+    error = _make(what, "op", [event], advice, parted=history)
     error.ranks += tuple(ranks)
     return error
 

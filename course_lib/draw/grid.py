@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -70,12 +71,9 @@ def _say(cell: Any) -> str:
 
 def number_ranges(ranks: list[int]) -> str:
     """Numbers in order, three or more in a row as a range: ``0-3,6``."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
+    # Numbers of one run are all as far from their places in the list.
+    pairs = groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])
+    runs = [[rank for _, rank in run] for _, run in pairs]
     return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
 
 

@@ -75,7 +75,8 @@ def timeline(run: Run, caption: str = "", between: tuple[float, float] | None = 
     start, end = between or extent(run.trace)
     margin = 0.02 * (end - start) or 1e-6
     gpus = any(e.called is not None for e in run.trace.events)
-    lanes = max(getattr(run, "kernels", range(run.world_size))) + 1  # at true size: played ranks
+    # A run at its true size has kernels, by rank, of the played ranks alone.
+    lanes = max(getattr(run, "kernels", range(run.world_size))) + 1
     lane = min(0.9 if gpus else 0.62, max(0.14, 6 / lanes))
     picture = Picture(1.1 + lane * lanes, _words(run))
     axes, (scale, unit) = picture.add_subplot(), style.time_unit(end - start)

@@ -64,11 +64,11 @@ def steps(
     """
     if isinstance(story, Run):
         picture = timeline(story, caption, between)
-        told = list(_moments(picture, story, *(between or extent(story.trace))))
+        shown = list(_moments(picture, story, *(between or extent(story.trace))))
     else:
         picture = film(story, caption)
-        told = list(_panels(picture))
-    picture.player = _player(picture, told, caption) if told else ""
+        shown = list(_panels(picture))
+    picture.player = _player(picture, shown, caption) if shown else ""
     return picture
 
 
@@ -76,12 +76,12 @@ def _panels(picture: Picture) -> Iterator[Step]:
     """A step for each panel of a film, with as much room around it as the first one has."""
     picture.png()  # its parts have places once it is drawn
     lines = picture.words.splitlines()
-    told = len(lines) // len(picture.axes)  # lines of words for each panel
+    many = len(lines) // len(picture.axes)  # lines of words for each panel
     left, top = picture.axes[0].bbox.x0, picture.bbox.y1 - picture.axes[0].bbox.y1
     for k, axes in enumerate(picture.axes):
         (x0, y0), (x1, y1) = axes.bbox.get_points()
         place = _place(picture, x0 - left, y0 - 4, x1 + 2, y1 + top)
-        yield Step(axes.get_title(loc="left"), "; ".join(lines[k * told :][:told]), place)
+        yield Step(axes.get_title(loc="left"), "; ".join(lines[k * many :][:many]), place)
 
 
 def _moments(picture: Picture, run: Run, start: float, end: float) -> Iterator[Step]:
@@ -154,10 +154,10 @@ def make_figure(
     ``facts`` are the caption, the width on the page in pixels, and height / width.
     """
     facts = {"steps": [step._asdict() for step in shown], **facts}
-    told = html.escape(json.dumps(facts, ensure_ascii=False)).replace("&quot;", '"')
+    written = html.escape(json.dumps(facts, ensure_ascii=False)).replace("&quot;", '"')
     # A slash in base64 may look like the beginning of somebody's path, which no notebook keeps.
     source = base64.b64encode(data).decode().replace("/", "%2F")
     return f"""\
-<figure class="course-steps" style="margin: 0" data-lm-suppress-shortcuts data-steps='{told}'>
+<figure class="course-steps" style="margin: 0" data-lm-suppress-shortcuts data-steps='{written}'>
 <img src="data:{kind};base64,{source}" width="{facts["width"]}" alt="{html.escape(alternative)}">
 </figure>"""

@@ -133,6 +133,7 @@ class Loop:
         self._end_strays()
 
     def _open_world(self) -> None:
+        """The notebook wants a world: import what its ranks need, and listen to its socket."""
         names, fds, _, _ = socket.recv_fds(self.control, _MOST_NAMES, 1)
         if not names:
             self.open = False
@@ -142,6 +143,7 @@ class Loop:
         self._watch(world, partial(self._start_rank, world))
 
     def _start_rank(self, world: socket.socket) -> None:
+        """A world wants one more rank, or has been closed."""
         try:
             data, fds, _, _ = socket.recv_fds(world, 1, FDS_PER_RANK)
         except ConnectionResetError:
@@ -164,6 +166,7 @@ class Loop:
             kill_group(pid)
 
     def _reap(self, pid: int, death: int) -> None:
+        """A rank has died: end what it has left behind, and tell its world."""
         self.selector.unregister(death)
         os.close(death)
         code = end_rank(pid)

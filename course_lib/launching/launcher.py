@@ -62,6 +62,7 @@ def run(
     deadline = Deadline(timeout)
     plan = make_plan(world_size, backend, init)
     call = pack_call(fn, args)
+    # From here on there are processes to be ended, whatever happens: see Interrupts.
     with Interrupts() as interrupts:
         world = standby.take_world(plan)
         try:

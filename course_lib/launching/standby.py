@@ -45,6 +45,7 @@ class Standby:
             return self._open(plan)
 
     def _open(self, plan: Plan) -> World:
+        """A new world, on a fork server that is alive."""
         try:
             if self._server is not None and self._server.has_died:
                 self.drop_server()
@@ -64,6 +65,7 @@ class Standby:
 
     def replace(self, world: World) -> None:
         """End a world, and start one like it in the background."""
+        # A fork server that has started no rank in all that time is stuck, or never came up.
         plan, answered = world.plan, any(rank.pid for rank in world.ranks)
         wanted = plan.standby > 0 and plan.init and plan.backend == "gloo"
         with self._lock:

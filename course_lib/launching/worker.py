@@ -80,6 +80,7 @@ def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
     faulthandler.enable(file=stack_fd)
     faulthandler.register(signal.SIGUSR1, file=stack_fd)
     log = Writer(log_fd)
+    # The first of the orders is the Plan. The second, the RankJob, is there once a byte has come.
     with open(f"/proc/self/fd/{orders_fd}", "rb") as orders:
         plan: Plan = pickle.load(orders)
         device = f"cuda:{rank}" if plan.backend == "nccl" else "cpu"
@@ -87,6 +88,7 @@ def main(rank: int, fds: Sequence[int], scratch: str) -> NoReturn:
             _set_up(plan, rank, device, store_fd)
         except Exception as error:
             _send_outcome(_make_failure(rank, f"{type(error).__name__}: {error}"), log, control_fd)
+        # It records nothing yet: forming the group is no part of what the function calls.
         recording = recorder.Recorder(log, device)
         log.append("flag", "ready")
         os.write(control_fd, b"!")
@@ -128,6 +130,7 @@ def _redirect(output_fd: int) -> None:
 
 
 def _set_up(plan: Plan, rank: int, device: str, store_fd: int) -> None:
+    """Make this process a rank: environment, store, process group, seeds."""
     os.environ.clear()
     os.environ.update(plan.environ | rendezvous.torchrun_names(rank, plan.world_size))
     dist.set_debug_level_from_env()  # which torch has read in the fork server
@@ -158,6 +161,7 @@ def _host_store(store: dist.Store, rank: int) -> None:
 
 
 def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) -> RankOutcome:
+    """Call the function as its job says; returns how that ended."""
     os.chdir(job.cwd)
     sys.path[:] = job.path
     sys.argv[:] = job.argv
@@ -181,7 +185,7 @@ def _work(rank: int, device: str, job: RankJob, recording: recorder.Recorder) ->
         outcome = RankOutcome.of_exception(rank, time.perf_counter(), error)
         outcome.exception = None  # it may not be able to travel: its words say as much
     outcome.began = began
-    recording.settle()
+    recording.write_done_futures()
     if device != "cpu" and dist.is_initialized() and outcome.ended_well:
         torch.cuda.synchronize()
         dist.destroy_process_group()

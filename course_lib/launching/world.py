@@ -51,6 +51,7 @@ class World:
             raise
 
     def _start(self) -> None:
+        """Write down the Plan, have the ranks forked, and listen to each of them."""
         self._selector = self.files.enter_context(DefaultSelector())
         self._orders = self.files.enter_context(os.fdopen(nameless_file("orders"), "wb"))
         self.files.callback(os.close, store := nameless_file("store"))
@@ -82,7 +83,7 @@ class World:
         for key, _ in self._selector.select(max(0.0, until - time.perf_counter())):
             key.data()
 
-    # -- meeting ------------------------------------------------------------------------------
+    # -- starting -----------------------------------------------------------------------------
 
     def wait_until_ready(self, deadline: Deadline) -> None:
         """Wait until the processes are there and have formed their group, if they shall."""
@@ -120,8 +121,9 @@ class World:
             with many_events():
                 while not all(rank.returned for rank in self.ranks):
                     self._react(min(deadline.at, detector.next_look))
+                    # A mismatch explains more than the failures that it has led to.
                     if self._failures():
-                        self._settle()
+                        self._hear_others()
                         threads = self._matcher.two_threads()
                         raise self._matcher.mismatch() or root_cause(self._failures(), threads)
                     if error := detector.look():
@@ -134,6 +136,7 @@ class World:
         except CourseError as error:
             error.run = self._make_run([None] * len(self.ranks), 0.0, record)
             raise
+        # All ranks' times are of one clock, as they are processes of one machine.
         seconds = max(end.at for end in ends) - min(end.began for end in ends)
         return self._make_run(results, seconds, record)
 
@@ -180,6 +183,7 @@ class World:
             self._selector.unregister(rank.control)
 
     def _hear_server(self) -> None:
+        """Take what the fork server says of ranks. Raises NotStarted if it has died."""
         try:
             while packet := self._socket.recv(1 << 10, socket.MSG_DONTWAIT):
                 kind, *values = pickle.loads(packet)
@@ -194,6 +198,7 @@ class World:
         raise NotStarted(f"the process that starts ranks has died{words}: run the cell again")
 
     def _note_death(self, pid: int, code: int) -> None:
+        """A rank's process has ended: if it had not said how, that is its outcome."""
         rank = next(rank for rank in self.ranks if rank.pid == pid)
         rank.read_log()  # its RankOutcome, if it wrote one, goes before its death
         if rank.outcome is None or rank.returned:  # others may not have read what it sent
@@ -203,8 +208,8 @@ class World:
 
     # -- when something went wrong --------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """After a first failure, let the others say what they still can.
+    def _hear_others(self) -> None:
+        """After a first failure, wait for what the other ranks still have to say.
 
         A rank that waits for a call which all have made will come out of it. If so far only
         connections were lost, any rank that waits is about to say why.

@@ -10,6 +10,7 @@ The log's writer may be a rank of ``run`` or a process of any other job that is 
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -19,7 +20,6 @@ from course_lib.diagnosis.failure import RankOutcome
 from course_lib.diagnosis.lines import call_text, ranks_have
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.errors import Hazard
-from course_lib.pickling import unpack
 from course_lib.recording.stack import Stack
 from course_lib.trace import Curve, Event, Line, Span, Trace
 
@@ -125,11 +125,12 @@ class RankState:
             setattr(self, name, on)
 
     def _read_outcome(self, pickled: bytes) -> None:
-        self.outcome = unpack(pickled)
+        self.outcome = pickle.loads(pickled)
 
     def _read_issued(self, *fields: Any) -> None:
         """A call begins: see Note [An issued record] in log.py for its fields."""
         event = Event(self.number, *fields)
+        # The log has the number of a line, which has been written before.
         number: Any = event.line
         _set(event, "line", line := self._lines.get(number))
         self.events.append(event)
@@ -159,6 +160,7 @@ class RankState:
         self.blocked_in, self.blocked_at = self.events[seq], self._lines.get(line)
 
     def _read_ended(self, seq: int, at: float | None, source: int | None, waited: bool) -> None:
+        """A call is done. After a barrier all earlier calls of its group are, too."""
         event = self.events[seq]
         if event.completed is None:
             _set(event, "completed", at)
@@ -167,13 +169,14 @@ class RankState:
             _set(event, "peer", source)
             self.matcher.settle_source(event)
         if waited:
-            self._read_taken(seq)
+            self._read_waited(seq)
         if collective(event.op).ends_earlier:  # see Note [A barrier is behind all]
             earlier = [e for e in self.unwaited.values() if e.seq < seq and e.is_collective]
             for done in (e for e in earlier if e.group == event.group):
-                self._read_taken(done.seq)
+                self._read_waited(done.seq)
 
-    def _read_taken(self, seq: int) -> None:
+    def _read_waited(self, seq: int) -> None:
+        """Somebody has waited for the call, or has seen that it is done."""
         event = self.events[seq]
         _set(event, "waited", True)
         self.unwaited.pop(seq, None)
@@ -189,12 +192,10 @@ class RankState:
 
     def _leave_call(self, seq: int) -> Event:
         """The rank has come out of this call by an exception; returns the call."""
-        event = self.events[seq]
-        _set(event, "waited", True)
-        self.unwaited.pop(seq, None)
+        self._read_waited(seq)
         self.blocked_in = None
         self.in_flight.pop(seq, None)
-        return event
+        return self.events[seq]
 
     def _read_span(self, name: str, start: float, end: float) -> None:
         self.spans.append(Span(self.number, name, start, end))
@@ -217,7 +218,7 @@ class RankState:
         "threads": _read_threads,
         "waiting": _read_waiting,
         "ended": _read_ended,
-        "taken": _read_taken,
+        "waited": _read_waited,
         "gave_up": _read_gave_up,
         "refused": _read_refused,
         "span": _read_span,

@@ -115,7 +115,7 @@ class Recorder(context.Context):
         if not isinstance(group, dist.ProcessGroup):
             return  # this rank is not in it
         self._worlds += group is dist.group.WORLD
-        name, ranks = self.name_of(group), tuple(dist.get_process_group_ranks(group))
+        name, ranks = self.name_in_trace(group), tuple(dist.get_process_group_ranks(group))
         if len(ranks) == 1 and group is not dist.group.WORLD:
             name = f"{name}:{ranks[0]}"  # each rank may make one for itself, with the same name
         self._on_nccl |= dist.get_backend(group) == "nccl"
@@ -133,7 +133,7 @@ class Recorder(context.Context):
             group.unregister_post_hook(_HOOK)
         self._watched.clear()
 
-    def name_of(self, group: Any) -> str:
+    def name_in_trace(self, group: Any) -> str:
         """A group's name in the trace; torch counts anew after destroy_process_group()."""
         again = f"#{self._worlds}" if self._worlds > 1 else ""
         return group.group_name + again
@@ -173,9 +173,11 @@ class Recorder(context.Context):
         """Called by c10d once a call has a Work, or is done."""
         call, work = current_call, args.work
         op, seq, call.seq = call.op, call.seq, -1
+        # No Work, or on NCCL a call in the current stream: nobody will wait for it.
         if work is None or (self._on_nccl and not call.is_async):
             self.write_completed(seq)
             return
+        # Who waits will find the call by its Work. A future tells of those that nobody waits for.
         self._live[id(work)] = work, seq, call.is_async, ranks if op == "recv" else ()
         if args.async_op and op not in ("send", "recv") and not torch.cuda.is_initialized():
             key = None if call.by_user else id(work)
@@ -199,6 +201,7 @@ class Recorder(context.Context):
         shape: tuple[int, ...] = (),
     ) -> int:
         """Write down a call that begins now, before it can do any harm; returns its number."""
+        # Who calls: a line of the reader's own, or a library that such a line has led to.
         call = current_call
         caller, function = _find_caller()
         line = self._number_line(caller)
@@ -207,6 +210,7 @@ class Recorder(context.Context):
         call.is_async = is_async = is_async and function not in ("send", "recv")
         if not by_user:
             line = self.line_here(caller)
+        # What is called, with which tensors.
         kind, dtype, bytes_in, bytes_out, dense = collective(op), None, 0, 0, True
         if reads or writes:
             first = reads[0] if reads else writes[0]
@@ -215,6 +219,7 @@ class Recorder(context.Context):
             bytes_in, bytes_out, dense = layout.sizes_of(reads, writes, in_order)
         more = layout.splits_of(op, reads, writes, call.splits) if kind.uneven_on else ()
         within = function if "_object" in function else "" if by_user else sharded_module(caller)
+        # ``more`` are the last fields of the record: called, in_splits, out_splits, stream, within.
         if within and op not in ("send", "recv"):
             more = (*(more or (None, None, None)), None, within)
         thread = threading.get_ident()
@@ -307,7 +312,7 @@ class Recorder(context.Context):
         if key is not None:
             self._live.pop(key, None)
 
-    def settle(self) -> None:
+    def write_done_futures(self) -> None:
         """Write down which calls are done. gloo's thread would do it, but only a moment after those
         that waited in C++ have gone on.
         """
@@ -337,14 +342,14 @@ class Recorder(context.Context):
             self.write_completed(seq, ranks[work._source_rank()] if ranks else None)
         return result
 
-    def take(self, method: Callable, work: Any) -> Any:
+    def is_completed(self, method: Callable, work: Any) -> Any:
         """Called in place of a Work's ``is_completed()``: its yes is as good as waiting."""
         answer, entry = method(work), self._live.get(id(work))
         if answer and entry is not None:
-            self._take(entry[1])
+            self._write_waited(entry[1])
         return answer
 
-    def take_future(self, method: Callable, work: Any) -> Any:
+    def get_future(self, method: Callable, work: Any) -> Any:
         """Called in place of a Work's ``get_future()``. The caller has yet to wait for the future,
         unless it is a hook in ``backward``, as DDP's are: a hook hands the future to C++, which
         waits.
@@ -352,12 +357,12 @@ class Recorder(context.Context):
         future, entry = method(work), self._live.get(id(work))
         if entry is not None:
             if in_backward():
-                self._take(entry[1])
+                self._write_waited(entry[1])
             else:
                 self._promised[entry[1]] = future
         return future
 
-    def take_done_futures(self) -> None:
+    def note_done_futures(self) -> None:
         """Somebody has waited for a future, or asked one that is done. Nobody knows which Work it
         belongs to, because ``then`` may have made it of another future. So all that are done now
         count as waited for.
@@ -365,11 +370,11 @@ class Recorder(context.Context):
         for seq, future in list(self._promised.items()):
             if _is_done(future):
                 del self._promised[seq]
-                self._take(seq)
+                self._write_waited(seq)
 
-    def _take(self, seq: int) -> None:
+    def _write_waited(self, seq: int) -> None:
         self._filling.pop(seq, None)
-        self._log.append("taken", seq)
+        self._log.append("waited", seq)
 
     def wait_for_written(self, function: Callable, tensors: Any) -> Any:
         """Called in place of ``wait_tensor`` and ``wait_tensors``, which wait for a functional
@@ -416,6 +421,7 @@ def _find_caller() -> tuple[FrameType | None, str]:
 
 @functools.cache
 def _op_of_hook(name: Any) -> str:
+    """The operation that c10d's hooks call by this name."""
     return _OP_OF_HOOK.get(name.name, name.name.lower())
 
 

@@ -54,6 +54,7 @@ class DeadlockDetector:
         returned = [rank.number for rank in self._ranks if rank.returned]
         misfit = self._matcher.mismatch()
         lost = {} if misfit else deadlock.find_lost(self._matcher, blocked, returned)
+        # What is wrong counts only if it stays the same, look after look, for DEADLOCK_SECONDS.
         seen = str(misfit) if misfit else {r: self._ranks[r].progress() for r in lost}
         if not seen or seen != self._seen:
             self._seen, self._since, self._asked = seen, now, False

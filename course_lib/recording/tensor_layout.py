@@ -44,6 +44,7 @@ def span_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def memory_of(tensor: torch.Tensor) -> int:
+    """The address of the memory that a tensor looks into; 0 if it has none of its own."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
 
 

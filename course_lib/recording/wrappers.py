@@ -43,8 +43,8 @@ def install() -> None:
     """Put the wrappers in place; a fork inherits them."""
     _replace(dist.ProcessGroup, _wrap_operation, *_OPERATIONS)
     _wrap(dist.Work, Recorder.wait, "wait")
-    _wrap(dist.Work, Recorder.take, "is_completed")
-    _wrap(dist.Work, Recorder.take_future, "get_future")
+    _wrap(dist.Work, Recorder.is_completed, "is_completed")
+    _wrap(dist.Work, Recorder.get_future, "get_future")
     _wrap(torch._C.Future, _wait_for_future, "wait")
     _wrap(torch._C.Future, _ask_future, "done")  # a callback asks for the value
     _wrap(dist.ProcessGroup, _call_monitored_barrier, "monitored_barrier")
@@ -126,6 +126,8 @@ def _wrap_operation(method: Callable) -> Callable:
 
 
 def _wrap_init(function: Callable) -> Callable:
+    """``init_process_group``; the world that it forms is recorded from then on."""
+
     def init_process_group(*args: Any, **kwargs: Any) -> None:
         if formed is not None and dist.group.WORLD is formed:
             raise ValueError(already_formed_text("run()"))
@@ -142,12 +144,13 @@ def _wrap_init(function: Callable) -> Callable:
 def _make_group(
     active: Recorder, function: Callable, ranks: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
+    """Called in place of ``new_group``, which all ranks call: so it is an Event itself."""
     if not dist.is_initialized():
         return function(ranks, *args, **kwargs)
     if kwargs.get("use_local_synchronization"):  # only members call it, and meet in the new group
         made = function(ranks, *args, **kwargs)
     else:
-        world = active.name_of(dist.group.WORLD)
+        world = active.name_in_trace(dist.group.WORLD)
         members = ranks if isinstance(ranks, Sequence) else ()
         shape = tuple(int(rank) for rank in members if hasattr(rank, "__index__"))
         seq = active.write_call("new_group", world, None, (), (), False, shape)
@@ -166,13 +169,13 @@ def _wait_for_future(active: Recorder, method: Callable, future: Any) -> Any:
     if not future.done():
         with active.waiting_in_cpp("in_future"):
             method(future)
-    active.take_done_futures()
+    active.note_done_futures()
     return method(future)
 
 
 def _ask_future(active: Recorder, method: Callable, future: Any) -> Any:
     answer = method(future)
-    active.take_done_futures()
+    active.note_done_futures()
     return answer
 
 
@@ -186,7 +189,7 @@ def _call_monitored_barrier(
     active: Recorder, method: Callable, group: Any, *args: Any, **kwargs: Any
 ) -> None:
     """A call of which the hooks say nothing."""
-    seq = active.write_call("monitored_barrier", active.name_of(group), None, (), (), False)
+    seq = active.write_call("monitored_barrier", active.name_in_trace(group), None, (), (), False)
     try:
         method(group, *args, **kwargs)
     except RuntimeError:

@@ -29,6 +29,7 @@ def _values(dtype: torch.dtype) -> tuple[Any, Any]:
         large = math.sqrt(torch.finfo(dtype).max)
         return large, -large / 3
     info = torch.iinfo(dtype)
+    # without a sign: every second bit or so, and its complement
     return (info.max, info.min) if info.min else (0xA5 & info.max, info.max ^ (0xA5 & info.max))
 
 
@@ -48,8 +49,8 @@ class Buffers:
     def __init__(self, most: int, side: int, flipped: int) -> None:
         self.most = most  # to be poisoned
         self.side, self.flipped = side, flipped  # the first ``flipped`` get the other poison
-        self.last = 0  # the last call
-        # What a call has put at an address: its number, and the last call's when it came.
+        self.last = 0  # the number of the rank's last call
+        # By address, the call that was the last to fill it, and the rank's last call at that time.
         self.filled: dict[int, tuple[int, int]] = {}
         self._poisoned = 0
 

@@ -12,7 +12,7 @@ these into what an exchange takes. It does not know whose exchange that is: see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -59,8 +59,9 @@ class SimulatedGroup(_ProcessGroup):
         self._groups = groups
         self._rank = rank
         self.group_name = name
-        self._patience = _keep_if_short(timeout)  # of its calls
-        self._open: dict[works.CollectiveWork, None] = {}  # asynchronous ones, until they are over
+        self._own_timeout = _keep_if_short(timeout)  # of its calls
+        # asynchronous calls of the whole group, until they are over
+        self._under_way: dict[works.CollectiveWork, None] = {}
 
     # -- who we are ----------------------------------------------------------------------------
 
@@ -153,21 +154,22 @@ class SimulatedGroup(_ProcessGroup):
         raise RuntimeError(f"there is no rank {rank}: ranks are 0 to {self._size - 1}")
 
     def _send(self, tensor: torch.Tensor, dst: int, tag: int, site: Site) -> works.SendWork:
+        """Send what the tensor holds now; its Work guards the tensor until ``wait()``."""
         memory.refuse_scattered("send", tensor)
         data = self.read(tensor)
         call = self._mail.send(self._rank, tensor, data, dst, tag, site)
         sent = None if site.blocking or not data else data
-        return works.SendWork(
-            call, self._patience, tensor, self._rank.buffers, sent, self.backend == "gloo"
-        )
+        buffers = self._rank.buffers
+        return works.SendWork(call, self._own_timeout, tensor, buffers, sent, self.backend)
 
     def _recv(self, tensor: torch.Tensor, src: int, tag: int, site: Site) -> works.RecvWork:
+        """Receive into a tensor, which holds poison until ``wait()`` if the user gets the Work."""
         memory.refuse_scattered("recv", tensor)
         call = self._mail.recv(self._rank, tensor, src, tag, site)
         buffers = self._rank.buffers
         in_users_hands = site.direct and not site.blocking
         held = buffers.put(tensor) if in_users_hands else None
-        return self.recv_work(call, self._patience, tensor, buffers, held, self.backend == "gloo")
+        return self.recv_work(call, self._own_timeout, tensor, buffers, held, self.backend)
 
     # -- collectives ---------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class SimulatedGroup(_ProcessGroup):
         make = self.collective_work
         if self.backend == "gloo" and op.startswith("reduce_scatter"):
             make = works.WorkWithoutFuture
-        return make(self._channel, self._rank, self._patience, passed, self._open)
+        return make(self._channel, self._rank, self._own_timeout, passed, self._under_way)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """``timeout`` is rank 0's alone, as on gloo: the others wait as long as the group does."""
@@ -257,16 +259,8 @@ _SIDES: dict[str, Callable[..., tuple]] = {
 _OPTIONS = {kind for name, kind in vars(compat.c10d).items() if name.endswith("Options")}
 
 
-def _find_tensors(args: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists of lists."""
-    for arg in args:
-        if isinstance(arg, torch.Tensor):
-            yield arg
-        elif isinstance(arg, (list, tuple)):
-            yield from _find_tensors(arg)
-
-
 def _make_method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..., Any]:
+    """A method of ProcessGroup that makes a call of the whole group; see _SIDES."""
     torchs = getattr(_ProcessGroup, name)
 
     def call(self: SimulatedGroup, *args: Any, **named: Any) -> Any:
@@ -274,7 +268,7 @@ def _make_method(op: str, name: str, sides: Callable[..., tuple]) -> Callable[..
             return torchs(self, *args, **named)  # makes lists and options of them, and comes back
         if compat.dispatch_modes() or compat.function_modes():
             return compat.outside_of_modes(call, self, *args)
-        memory.refuse_memory(self.backend, op, _find_tensors(args[:-1]))
+        memory.refuse_memory(self.backend, op, memory.list_tensors(args[:-1]))
         ins, outs, *first = sides(self, *args)
         return self._issue(op, list(ins), list(outs), args[-1], first=first[0] if first else None)
 

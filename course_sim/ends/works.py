@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.collectives import collective
+from course_lib.diagnosis import hazard
 from course_lib.overlap import shared_memory
 from course_sim import tensor_memory as memory
 from course_sim.ends.future import Future
@@ -39,23 +40,23 @@ class _MessageWork:
     to make as all the rest of a message, and nobody in C++ ever waits for a send or a recv.
     """
 
-    __slots__ = ("_buffer", "_buffers", "_held", "call", "on_gloo", "patience")
+    __slots__ = ("_buffer", "_buffers", "_held", "backend", "call", "own_timeout")
 
     def __init__(
         self,
         call: Any,
-        patience: Any,
+        own_timeout: Any,
         buffer: torch.Tensor,
         buffers: Buffers,
         held: bytes | None,
-        on_gloo: bool,
+        backend: str,
     ) -> None:
-        """``patience`` is the timeout of a wait() that is given none; ``held`` is what the buffer
-        has to hold until then, or None if nobody can have written to it.
+        """``own_timeout`` is the timeout of a wait() that is given none. ``held`` is what the
+        buffer has to hold until the wait, or None if nobody can have written to it.
         """
         self.call = call
-        self.patience = patience
-        self.on_gloo = on_gloo
+        self.own_timeout = own_timeout
+        self.backend = backend  # whose rules hold: see WAITED_TWICE
         self._buffers = buffers
         self._held = held
         self._buffer: torch.Tensor | None = buffer  # None once it is the rank's own again
@@ -71,12 +72,12 @@ class _MessageWork:
 
     def wait(self, timeout: Any = None) -> bool:
         if self._buffer is None and self.call.waited:
-            if self.on_gloo:
+            if self.backend == "gloo":
                 raise RuntimeError(WAITED_TWICE)
             return True
         if compat.function_modes():
             return compat.outside_of_modes(self.wait, timeout)
-        self.call.wait(timeout or self.patience)
+        self.call.wait(timeout or self.own_timeout)
         if self._buffer is not None:
             self.deliver()
         return True
@@ -108,22 +109,27 @@ class _MessageWork:
 
 
 class SendWork(_MessageWork):
+    """The Work of a send: its buffer must stay as it was."""
+
     __slots__ = ()
 
     def _accuse(self, address: int) -> None:
-        """What was last put there may have come after it was to be sent, or into a buffer that was
-        being sent.
+        """Name the cause. If no call has filled the buffer since the send, the rank's own code has
+        written to it. If a call from before the send has, the send read that call's buffer before
+        its wait. If a later call has, it was given a tensor that is still being sent.
         """
         number = self.call.number
         writer, came = self._buffers.filled.get(address, (number, 0))
         if came < number:
-            self.call.accuse("written_before_wait", number)
+            self.call.accuse(hazard.written_before_wait, number)
         elif writer < number:
-            self.call.accuse("read_before_wait", writer)
-        self.call.accuse("received_into", number, writer)
+            self.call.accuse(hazard.read_before_wait, writer)
+        self.call.accuse(hazard.received_into, number, writer)
 
 
 class RecvWork(_MessageWork):
+    """The Work of a recv: its buffer is filled when it is waited for."""
+
     __slots__ = ()
 
     def deliver(self) -> None:
@@ -133,8 +139,9 @@ class RecvWork(_MessageWork):
         self._buffers.filled[buffer.data_ptr()] = self.call.number, self._buffers.last
 
     def _accuse(self, address: int) -> None:
+        # If another call has filled the buffer meanwhile, both were given the same tensor.
         came = self._buffers.filled.get(address, (0, 0))[1]
-        self.call.accuse("written_into", self.call.number, twice=came >= self.call.number)
+        self.call.accuse(hazard.written_into, self.call.number, twice=came >= self.call.number)
 
     def source_rank(self) -> int:
         return self.call.source
@@ -149,12 +156,12 @@ class CollectiveWork(dist.Work):
     """
 
     __slots__ = (
-        *("_buffers", "_earlier", "_open", "_outputs", "_places", "_poisons", "_watched"),
-        *("call", "patience"),
+        *("_buffers", "_earlier", "_outputs", "_places", "_poisons", "_under_way", "_watched"),
+        *("call", "own_timeout"),
     )
 
     def __init__(
-        self, channel: Any, rank: Any, patience: Any, passed: Passed, under_way: dict[Any, None]
+        self, channel: Any, rank: Any, own_timeout: Any, passed: Passed, under_way: dict[Any, None]
     ) -> None:
         """A rank makes its next call of a whole group. What it passes in is sent as it is now; its
         buffers belong to the call until ``wait``. ``under_way`` holds the group's calls that are
@@ -162,7 +169,7 @@ class CollectiveWork(dist.Work):
         """
         super().__init__()
         kind = collective(passed.op)
-        self.patience = patience
+        self.own_timeout = own_timeout
         self._buffers = rank.buffers
         self._outputs = passed.outs
         gives = passed.op == "broadcast" and channel.members[rank.number] == passed.root
@@ -171,7 +178,7 @@ class CollectiveWork(dist.Work):
         rank.buffers.last = self.call.number
         self._poisons = list(map(rank.buffers.put, poisoned))
         self._earlier = list(under_way) if kind.ends_earlier else []
-        self._open = under_way
+        self._under_way = under_way
         if passed.async_op and passed.outs:
             under_way[self] = None
 
@@ -210,9 +217,9 @@ class CollectiveWork(dist.Work):
         return [*(now for now, _ in self._watched), *(self._places or ())]
 
     def wait(self, timeout: Any = None) -> bool:
-        self.call.wait(timeout or self.patience)
+        self.call.wait(timeout or self.own_timeout)
         for work in self._earlier:
-            if work in self._open:
+            if work in self._under_way:
                 work.wait()
         self._earlier = []
         self.deliver()
@@ -256,9 +263,9 @@ class CollectiveWork(dist.Work):
 
     def _put_into_place(self, places: Tensors) -> None:
         if not all(map(is_intact, places, self._poisons)):
-            self.call.accuse("written_into", self.call.number)
+            self.call.accuse(hazard.written_into, self.call.number)
         if not all(memory.same(*pair) for pair in self._watched):
-            self.call.accuse("written_before_wait", self.call.number)
+            self.call.accuse(hazard.written_before_wait, self.call.number)
         with torch.no_grad():
             for out, value in zip(places, self.call.take(), strict=True):
                 if out.is_sparse:  # a detached one would get memory of its own
@@ -269,7 +276,7 @@ class CollectiveWork(dist.Work):
         self._places = None
         self._watched = []
         self._poisons = []
-        self._open.pop(self, None)
+        self._under_way.pop(self, None)
 
 
 class WorkWithoutFuture(CollectiveWork):

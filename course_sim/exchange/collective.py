@@ -41,7 +41,7 @@ class Part(Call):
         super().__init__(rank, op, site)
         self.calls = calls
         self.meeting = meeting
-        self.me = me
+        self.me = me  # the rank's number in the group
         self.given: Tensors = []  # what the rank gave, as it was then
         self.values: Tensors = []
 
@@ -164,11 +164,13 @@ class Collectives:
             out_splits=out_splits,
             within=passed.site.within,
         )
+        # What is wrong with this call alone, as the backend would say at once.
         refuse(passed, me, n, scheduler.backend)
         if kind.memory and not passed.dense:
             scheduler.fail(mismatch.strided(op))
         if passed.shared:
             scheduler.fail(mismatch.outputs_shared(op, passed.shared))
+        # Which call of the others it meets, and whether it fits them.
         number = self._counts[me]
         self._counts[me] += 1
         meeting = self._meetings.setdefault(number, Meeting())
@@ -180,10 +182,11 @@ class Collectives:
         meeting.parts[me] = part
         if op.in_splits is not None:
             self._compare_splits(part)
+        # What the rank gives. Values are there when all have called, and times when all are posted.
         part.given = list(passed.given)
         if rank.poisoned and not passed.site.carries and (name != "broadcast" or me == passed.root):
             for tensor in passed.given:
-                rank.show(memory.contents(tensor))
+                rank.note_sent(memory.contents(tensor))
         rank.poisoned += [part.record] * passed.poisoned
         if len(meeting.parts) == len(self.played):
             del self._meetings[number]
@@ -207,16 +210,13 @@ class Collectives:
 
     def _compare_splits(self, part: Part) -> None:
         """Raise if this rank and one that has called already disagree on what they move."""
-        op, me = part.record.op, part.me
+        op: Any = part.record.op
         for other in part.counterparts:
-            theirs = other.record.op
-            their = other.me
-            if not op.in_splits or not op.out_splits or not theirs.in_splits:
-                continue
-            fits = op.out_splits[their] == theirs.in_splits[me]
-            if not fits or op.in_splits[their] != (theirs.out_splits or ())[me]:
-                error = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
-                part.rank.scheduler.fail(error or mismatch.strided(op))
+            theirs: Any = other.record.op
+            ours = op.in_splits[other.me], op.out_splits[other.me]
+            if theirs.in_splits and ours != (theirs.out_splits[part.me], theirs.in_splits[part.me]):
+                error: Any = mismatch.of_splits([op], [theirs], self.ranks, self._history(part))
+                part.rank.scheduler.fail(error)
 
     def join(self, part: Part) -> None:
         """The rank joins the call now; the last one lets it begin."""

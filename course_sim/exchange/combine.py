@@ -82,6 +82,7 @@ def refuse(passed: Passed, me: int, n: int, backend: str) -> None:
             refuse_dtype(op, tensor, backend)
         if reduce_op is not None:
             _refuse_reducing(reduce_op, tensor, backend)
+    # ``each`` are the lists with a block for each rank, ``one`` the tensors that a block is like
     if op.startswith(("all_gather", "gather")):
         one, each = ins, [outs]
     elif "scatter" in op:
@@ -119,10 +120,12 @@ def splits(passed: Passed, n: int) -> tuple[Any, Any]:
         return given, expected
     if op == "reduce_scatter":
         return given, expected * n
+    # all_gather: what a rank gives, it gives to all; lengths differ only on NCCL
     return (given * n, expected) if len(set(expected)) > 1 else (None, None)
 
 
 def _refuse_reducing(op: str, tensor: torch.Tensor, backend: str) -> None:
+    """Raise where the backend cannot reduce such tensors by this operation."""
     dtype = tensor.dtype
     bitwise = op.startswith("B")
     if bitwise and backend == "nccl":
@@ -141,9 +144,12 @@ def _refuse_reducing(op: str, tensor: torch.Tensor, backend: str) -> None:
 def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> list[Tensors]:
     """What each rank gets, from what each rank gave: lists by group rank."""
     n, name = len(ins), reduce_op or ""
-    if op in ("all_reduce", "all_reduce_coalesced", "reduce"):
+    if "reduce" in op:
         total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
-        return [total if op != "reduce" or r == root else [] for r in range(n)]
+        if not op.startswith("reduce_scatter"):
+            return [total if op != "reduce" or r == root else [] for r in range(n)]
+        many = len(total) // n  # one block of each tensor for each rank
+        return [total[r * many : (r + 1) * many] for r in range(n)]
     if op == "broadcast":
         return [ins[root]] * n
     if op.startswith("all_gather"):
@@ -152,10 +158,6 @@ def combine(op: str, ins: list[Tensors], root: int, reduce_op: str | None) -> li
         return [[row[0] for row in ins] if r == root else [] for r in range(n)]
     if op == "scatter":
         return [[block] for block in ins[root]]
-    if op.startswith("reduce_scatter"):  # one block of each tensor for each rank
-        total = [reduce_tensors(column, name) for column in zip(*ins, strict=True)]
-        many = len(total) // n
-        return [total[r * many : (r + 1) * many] for r in range(n)]
     if op.startswith("all_to_all"):
         return [[row[r] for row in ins] for r in range(n)]
     return [[] for _ in range(n)]

@@ -33,7 +33,7 @@ class Channel:
     collectives: Collectives
 
 
-def name_of(rank: Rank, name: str) -> str:
+def name_in_trace(rank: Rank, name: str) -> str:
     """A group's name in the trace; torch counts anew after destroy_process_group()."""
     return f"{name}#{rank.worlds}" if rank.worlds > 1 else name
 
@@ -90,7 +90,7 @@ class Groups:
 
     def join(self, rank: Rank, name: str, ranks: Sequence[int]) -> Channel:
         """The group that this rank means by a name."""
-        known = name_of(rank, name)
+        known = name_in_trace(rank, name)
         key = (known, tuple(ranks))
         if key not in self.channels:
             taken = any(n == known for n, _ in self.channels)  # split_group: equal names, others
@@ -114,14 +114,14 @@ class Groups:
         if rank.number not in ranks:
             return None
         channel = self.join(rank, name, ranks)
-        group = name_of(rank, "0")
+        group = name_in_trace(rank, "0")
         channel.collectives.issue(rank, Passed(op, [], [], site), group).wait()
         return channel
 
     def _compare(self, rank: Rank, name: str, ranks: tuple[int, ...], site: Site) -> None:
         """Raise if this rank's next group is not the one that others have made as theirs."""
         made = self._made[self._next[rank.number]()]
-        op = make_op(name, rank.number, None, name_of(rank, "0"), None, site)
+        op = make_op(name, rank.number, None, name_in_trace(rank, "0"), None, site)
         if rank.number not in ranks:
             self.scheduler.note(rank, op)
         for theirs, other in made.values():

@@ -64,6 +64,8 @@ class Message(Call):
 
 
 class Send(Message):
+    """The sender's side. It is ``ready`` at once, as a send brings its rank no values."""
+
     __slots__ = ("delivered", "order", "there")
 
     order: int  # in which the sends of all ranks take the links
@@ -100,6 +102,8 @@ class Send(Message):
 
 
 class Recv(Message):
+    """The receiver's side. It is ``ready`` when the bytes are there."""
+
     __slots__ = ()
 
     @property
@@ -150,7 +154,7 @@ class Mail:
         call = Send(self, rank, op, site, key)
         call.data = data
         if rank.poisoned and not site.carries:
-            rank.show(data)
+            rank.note_sent(data)
         self.sends[key].append(call)
         self._meet(key)
         rank.scheduler.post(call)

@@ -31,19 +31,16 @@ from torch.utils.data import DataLoader
 from course_sim.gpu.placement import guesses_place, keeps_on, marks_results
 from course_sim.gpu.tensor_place import find_gpus, find_place, name_place, place_of
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place, for_ranks
+from course_sim.isolation.private import Patch, always, for_ranks
 from course_sim.rank import Rank, current
 
 _BEGAN = time.time()  # when this module was first needed: virtual time is counted from there
 _EAGER = "torch.compile is played eagerly here: the same values, not the same kernels\n"
-MEMORY = 80 << 30  # bytes of a modelled GPU
+# What scripts are told of a modelled GPU, as of an H100 with 80 GB; nothing is charged by it.
+MEMORY = 80 << 30  # bytes
 _GPU = types.SimpleNamespace(
     name="modelled GPU", total_memory=MEMORY, multi_processor_count=132, major=9, minor=0
 )
-
-
-def _answer(answer: Any) -> Callable[..., Any]:
-    return lambda rank, /, *_, **__: answer
 
 
 def _changes(change: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -57,13 +54,14 @@ def _tell_date(rank: Rank, /) -> float:
 
 
 def _choose_gpu(rank: Rank, /, device: Any) -> None:
+    """``torch.cuda.set_device``"""
     if (place := find_place(device, rank)) is not None:
         rank.gpu.index = place
 
 
 @contextmanager
 def _be_on(rank: Rank, /, device: Any) -> Iterator[None]:
-    """``with torch.cuda.device(1):``"""
+    """``with torch.cuda.device(1):`` makes that GPU the current one."""
     before = rank.gpu.index
     _choose_gpu(rank, device)
     try:
@@ -227,7 +225,7 @@ def _say_fake_device(original: property) -> property:
     """
 
     def say(tensor: Any) -> torch.device:
-        seen = compat.function_modes() and not getattr(tensor.fake_mode, "within", True)
+        seen = compat.function_modes() and not getattr(tensor.fake_mode, "inside_operator", True)
         place, real = place_of(tensor) if seen else None, original.__get__(tensor)
         return real if place is None or real.type != "cpu" else name_place(place)
 
@@ -235,6 +233,7 @@ def _say_fake_device(original: property) -> property:
 
 
 def _own_backend(rank: Rank, /, device: Any) -> str:
+    """The backend for a device; torch itself names one that its build has."""
     return "gloo" if torch.device(device).type == "cpu" else "nccl"
 
 
@@ -249,33 +248,33 @@ _MEMORY = "memory_allocated max_memory_allocated memory_reserved max_memory_rese
 _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((time,), "time", _tell_date),
     ((time,), "time_ns", lambda rank: int(_tell_date(rank) * 1e9)),
-    (_BOTH, "is_available is_bf16_supported", _answer(True)),
-    (_BOTH, _NOTHING, _answer(None)),
-    (_BOTH, _MEMORY, _answer(0)),
+    (_BOTH, "is_available is_bf16_supported", always(True)),
+    (_BOTH, _NOTHING, always(None)),
+    (_BOTH, _MEMORY, always(0)),
     (_BOTH, "device_count", lambda rank: len(find_gpus(rank))),
     (_BOTH, _CURRENT, lambda rank: rank.gpu.index),
     (_BOTH, "set_device set_device_index set_device_idx", _choose_gpu),
     (_BOTH, "current_stream", lambda rank, device=None: rank.gpu.current),
     (_CUDA, "is_initialized", lambda rank: bool(rank.gpu.used)),
-    (_CUDA, "is_current_stream_capturing is_tf32_supported", _answer(False)),
+    (_CUDA, "is_current_stream_capturing is_tf32_supported", always(False)),
     (_CUDA, "manual_seed manual_seed_all", _seed_gpu),
     (_CUDA, "initial_seed", lambda rank: rank.gpu.random[0]),
-    (_CUDA, "mem_get_info", _answer((MEMORY, MEMORY))),
+    (_CUDA, "mem_get_info", always((MEMORY, MEMORY))),
     (_CUDA, "memory_stats", lambda rank, device=None: Counter()),  # 0, whatever is asked
-    (_CUDA, "memory_summary", _answer("")),
+    (_CUDA, "memory_summary", always("")),
     (_CUDA, "device", _be_on),
-    (_CUDA, "get_device_name", _answer(_GPU.name)),
-    (_CUDA, "get_device_capability", _answer((_GPU.major, _GPU.minor))),
-    (_CUDA, "get_device_properties", _answer(_GPU)),
-    (_CUDA, "get_arch_list", _answer(["sm_90"])),
-    (_CUDA, "can_device_access_peer", _answer(True)),
-    ((torch.backends.cudnn,), "is_acceptable", _answer(False)),
+    (_CUDA, "get_device_name", always(_GPU.name)),
+    (_CUDA, "get_device_capability", always((_GPU.major, _GPU.minor))),
+    (_CUDA, "get_device_properties", always(_GPU)),
+    (_CUDA, "get_arch_list", always(["sm_90"])),
+    (_CUDA, "can_device_access_peer", always(True)),
+    ((torch.backends.cudnn,), "is_acceptable", always(False)),
     (_CUDA, "get_rng_state", _get_generator_state),
     (_CUDA, "set_rng_state", _set_generator_state),
-    ((torch.accelerator,), "current_accelerator", _answer(torch.device("cuda"))),
-    ((torch._C,), "_get_accelerator", _answer(torch.device("cuda"))),
+    ((torch.accelerator,), "current_accelerator", always(torch.device("cuda"))),
+    ((torch._C,), "_get_accelerator", always(torch.device("cuda"))),
     ((dtensor_random.OffsetBasedRNGTracker,), "_distribute_region", _draw_by_offset),
-    ((fsdp_collectives,), "record_grad_output_stream", _answer(None)),
+    ((fsdp_collectives,), "record_grad_output_stream", always(None)),
     ((FakeTensor,), "_normalize_fake_device", _put_fake_on_host),
     ((torch,), "set_default_device", lambda rank, device: setattr(rank.gpu, "default", device)),
     ((torch,), "get_default_device", lambda rank: torch.empty(0).device),
@@ -284,7 +283,7 @@ _ANSWERS: list[tuple[tuple[Any, ...], str, Callable[..., Any]]] = [
     ((ThreadPoolExecutor,), "submit", _work_at_once),
 ]
 # Functions that are still torch's, called with other arguments or with the rank's mode on.
-_CHANGED: list[Place] = [
+_CHANGED: list[Patch] = [
     (DataLoader, "__init__", _init_loader),
     (DataLoader, "_get_iterator", _get_iterator),
     (DTensor, "from_local", keeps_on),
@@ -295,7 +294,7 @@ _CHANGED: list[Place] = [
     (torch.serialization, "location_tag", _tag),
     (torch.Tensor, "_make_wrapper_subclass", _wrap),
     (FakeTensor, "device", _say_fake_device),
-    (torch.Tensor, "record_stream", for_ranks(_answer(None))),
+    (torch.Tensor, "record_stream", for_ranks(always(None))),
     (checkpoint, "_allowed_determinism_checks_to_fns", _compare_without_devices),
     (torch.autograd, "_engine_run_backward", guesses_place),
     (apis, "vmap_impl", marks_results),
@@ -305,7 +304,7 @@ _CHANGED: list[Place] = [
 
 
 @functools.cache
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks that say "cuda"; these go after those of streams.py."""
     answers = [
         (owner, name, for_ranks(answer))
@@ -313,4 +312,4 @@ def places() -> list[Place]:
         for owner, name in itertools.product(owners, names.split())
         if hasattr(owner, name)  # in this torch
     ]
-    return [*answers, *_CHANGED, *compat.share_loss(for_ranks(_answer(None)))]
+    return [*answers, *_CHANGED, *compat.share_loss(for_ranks(always(None)))]

@@ -67,6 +67,7 @@ class NcclScheduler(Scheduler):
         return op.op in MAKE_GROUPS or op.group in self.on_host
 
     def post(self, call: Call) -> None:
+        """Give a call to the GPU, alone or with the batch that is being put together."""
         op, gpu = call.record.op, call.rank.gpu
         if self.is_hosts(op):
             super().post(call)
@@ -86,6 +87,7 @@ class NcclScheduler(Scheduler):
         return rank.gpu.lanes[op.group].set_end(call, at)
 
     def wait_for(self, call: Call, timeout: Any = None) -> None:
+        """The thread waits until the call's end is known; the current stream waits for that end."""
         rank, record = call.rank, call.record
         if timeout:
             self.wait_at_most(call, timeout)
@@ -111,6 +113,8 @@ class NcclScheduler(Scheduler):
 
 
 class NcclMail(Mail):
+    """Messages by NCCL's rules: no tags, and no receiving from any source."""
+
     agenda: NcclScheduler
 
     def _describe(self, *call: Any) -> tuple[Event, Key]:
@@ -138,6 +142,8 @@ class NcclMail(Mail):
 
 
 class NcclGroup(SimulatedGroup):
+    """One rank's end of a group: each call waits in the group's Lane until its turn comes."""
+
     backend = "nccl"
     supports_coalescing = True
 
@@ -198,7 +204,8 @@ class NcclGroup(SimulatedGroup):
     def _refuse_places(self, tensors: Tensors) -> None:
         """Raise if a tensor is not on a GPU, or on one that another rank of this machine uses."""
         rank, gpu = self._rank, self._rank.gpu
-        only = next(iter(gpu.used)) if len(gpu.used) == 1 else None  # where C++ makes its own
+        # A tensor that C++ has made has no mark. If the rank uses one GPU, it lies there.
+        only = next(iter(gpu.used)) if len(gpu.used) == 1 else None
         for found in {place_of(tensor) for tensor in tensors}:
             if found == HOST and not gpu.gloo_too:
                 raise RuntimeError("No backend type associated with device type cpu")
@@ -243,6 +250,8 @@ class Batch(torch.distributed.Work):
 
 
 class NcclGroups(Groups):
+    """All groups of a simulation, and what their lanes can tell of ranks that do not go on."""
+
     mail = NcclMail
     scheduler: NcclScheduler
 
@@ -297,6 +306,7 @@ class NcclGroups(Groups):
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether torch hands a tensor to NCCL: it is contiguous, or pictures in channels_last."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     form = formats.get(tensor.dim(), torch.contiguous_format)
     return tensor.is_contiguous() or tensor.is_contiguous(memory_format=form)

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from course_sim.gpu.stand_ins import ONLY_ON_GPUS, attend
+from course_sim.gpu.only_on_gpus import ONLY_ON_GPUS, attend
 from course_sim.gpu.tensor_place import HOST, find_place, mark, name_place, place_of, storage_of
 from course_sim.isolation import compat
 from course_sim.rank import Rank, current
@@ -121,7 +121,9 @@ class Placement(TorchFunctionMode):
 
 
 def _find_tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among values, and those in lists of them."""
+    """The tensors among values, and those in lists of them. It looks no deeper: what a script makes
+    tensors of may be long lists of lists.
+    """
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -142,7 +144,7 @@ def _place_of_results_of(values: Iterable[Any]) -> int | None:
 
 
 def _guess_place(rank: Rank, tensor: Tensor) -> int | None:
-    """See Note [What nobody has marked]."""
+    """See Note [What nobody has marked] in tensor_place.py."""
     place = place_of(tensor)
     return rank.gpu.guess if place is None else place
 

@@ -23,7 +23,7 @@ import torch
 
 from course_lib.overlap import stretch
 from course_sim.exchange.combine import Tensors
-from course_sim.isolation.private import Place, Replace, for_ranks
+from course_sim.isolation.private import Patch, Replace, for_ranks
 from course_sim.rank import Call, Rank, current
 from course_sim.records import is_callers
 from course_sim.scheduler import Scheduler
@@ -51,6 +51,7 @@ class Stream(Moment):
     name = "compute"
 
     def __init__(self, *_: Any, **__: Any) -> None:
+        """A device and a priority may be given, and make no difference."""
         streams = my_gpu().streams
         self.name = f"side {len(streams)}"
         streams.append(self)
@@ -115,8 +116,8 @@ class Lane:
         self.under_way: list[Call] = []  # begun, and their end is not known
         # Calls in order whose values are not in place yet, and whether the rank goes on meanwhile.
         self.unwaited: dict[Call, bool] = {}
-        self.last: Any = None
-        self._free = 0.0
+        self.last: Any = None  # the last call that was put in line
+        self._free = 0.0  # when the last call whose end is known ends
 
     def put(self, ready: float, calls: list[Call]) -> None:
         """Calls that begin together, not before ``ready``."""
@@ -153,6 +154,7 @@ class Lane:
                 _deliver(call)
 
     def _begin_next(self) -> None:
+        """Post the calls that are next in line, if nothing is under way."""
         if self.under_way or not self._line:
             return
         ready, batch = self._line.popleft()
@@ -262,6 +264,7 @@ _LOOKS = (
 
 @contextmanager
 def _use_stream(stream: Stream | None) -> Iterator[None]:
+    """``with torch.cuda.stream(side):`` makes that stream the current one."""
     gpu = my_gpu()
     before, gpu.current = gpu.current, stream or gpu.current
     try:
@@ -300,10 +303,10 @@ def _replace_class(ours: type) -> Replace:
     return replace
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks with a GPU; a CPU-only torch has all of these, too."""
     synchronize = for_ranks(lambda rank, device=None: rank.gpu.synchronize())
-    out: list[Place] = [(torch.accelerator, "synchronize", synchronize)]
+    out: list[Patch] = [(torch.accelerator, "synchronize", synchronize)]
     for module in (torch.cuda, torch.cpu):
         out += [
             (module, "Stream", _replace_class(Stream)),

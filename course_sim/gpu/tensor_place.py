@@ -23,7 +23,7 @@ from course_sim.rank import Rank
 
 HOST = -1
 CPU = torch.device("cpu")
-_PLAIN = {Tensor, torch.nn.Parameter}
+_PLAIN = {Tensor, torch.nn.Parameter}  # other classes may wrap a tensor, whose storage counts
 
 
 def place_of(tensor: Tensor) -> int | None:
@@ -77,9 +77,9 @@ def find_gpus(rank: Rank) -> list[int]:
     late once one of them is in use.
     """
     if not rank.gpu.used:
-        told = os.environ.get("CUDA_VISIBLE_DEVICES")
+        named = os.environ.get("CUDA_VISIBLE_DEVICES")
         here = range(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        rank.gpu.visible = [int(word) for word in told.split(",")] if told else [*here]
+        rank.gpu.visible = [int(word) for word in named.split(",")] if named else [*here]
     return rank.gpu.visible
 
 

@@ -238,7 +238,7 @@ READ_BY_DDP = [
 # ---- private copies ---------------------------------------------------------------------------
 
 
-def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
+def unpickle_private(pickled: bytes, loads: Callable[[bytes], Any]) -> Any:
     """Unpickle with classes of its own.
 
     cloudpickle remembers the classes that it has carried and hands out the same object again;
@@ -248,7 +248,7 @@ def unpickle_private(parcel: bytes, loads: Callable[[bytes], Any]) -> Any:
         known = by_value._DYNAMIC_CLASS_TRACKER_BY_ID
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = type(known)()
     try:
-        return loads(parcel)
+        return loads(pickled)
     finally:
         by_value._DYNAMIC_CLASS_TRACKER_BY_ID = known
 

@@ -63,4 +63,4 @@ class _RanksOwn:
 
 
 # owner, name and replacement, as private.py puts them in place
-PLACES = [(kind, name, _RanksOwn(name)) for kind, own in _OWN.items() for name in own]
+PATCHES = [(kind, name, _RanksOwn(name)) for kind, own in _OWN.items() for name in own]

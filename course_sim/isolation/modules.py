@@ -112,7 +112,7 @@ class Modules(importlib.abc.MetaPathFinder):
         new = ModuleSpec(name, loader, origin=spec.origin)
         new.submodule_search_locations = spec.submodule_search_locations
         new.has_location = spec.has_location
-        return new if spec.has_location else spec
+        return new if spec.has_location else spec  # a folder without __init__.py has no code
 
     def _find_users_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         spec = PathFinder.find_spec(name, path)

@@ -4,7 +4,7 @@ A package is imported once for all ranks, and some packages keep in it what a pr
 in a dictionary of a class, Lightning in an attribute of a function, others in a global. Packages
 whose source knows torch.distributed or RANK are looked through before an execution and after it:
 
-    a place        a module, class, function or object, whose attributes may be bound anew;
+    a holder        a module, class, function or object, whose attributes may be bound anew;
                    a dict, list, set or deque, whose items may change; a cache that asks for ranks
     its content    the attributes or items that it has
     has changed    the content is a rank's own: the program is executed once more, and from then on
@@ -48,8 +48,8 @@ LOOKS = 3  # how many of a script's first handovers are looked at; each takes a 
 # These live as long as the process: what one execution has learned, the next one uses.
 _known: set[str] = set()  # modules whose source has been read, or need not be
 _know_ranks: set[str] = set()  # packages
-_held: dict[int, tuple[Any, Any]] = {}  # by its id, every place and what it held
-_own: dict[int, set[str]] = {}  # by the place's id, the names that executions have changed
+_held: dict[int, tuple[Any, Any]] = {}  # by its id, every holder and what it held
+_own: dict[int, set[str]] = {}  # by the holder's id, the names that executions have changed
 asked_early: dict[str, str] = {}  # packages that ranks have imported and that asked for the rank
 
 
@@ -101,8 +101,8 @@ def _find_new_modules() -> list[ModuleType]:
     return [module for module in modules if isinstance(module, ModuleType)]
 
 
-def _is_place(value: Any) -> bool:
-    """Whether a value that was found in a place is a place itself. Modules are found otherwise."""
+def _is_holder(value: Any) -> bool:
+    """Whether a value that a holder holds is a holder itself. Modules are found otherwise."""
     if isinstance(value, ModuleType):
         return False
     if isinstance(value, FunctionType):  # one package may leave a note on another one's
@@ -120,16 +120,16 @@ def _is_defined(value: Any) -> bool:
     return known or isinstance(value, ModuleType)
 
 
-def _content(place: Any) -> Any:
-    """A copy of what a place holds now: a list, or a dict by name. A cache shows no more than how
+def _content(holder: Any) -> Any:
+    """A copy of what a holder holds now: a list, or a dict by name. A cache shows no more than how
     many answers it has.
     """
-    if isinstance(place, _lru_cache_wrapper):
-        asks = not _ASKS.isdisjoint(place.__wrapped__.__code__.co_names)
-        return {"answers": asks and place.cache_info().currsize}
-    if type(place) in _LISTS:
-        return list(place)
-    return dict(place if type(place) in _DICTS else vars(place))
+    if isinstance(holder, _lru_cache_wrapper):
+        asks = not _ASKS.isdisjoint(holder.__wrapped__.__code__.co_names)
+        return {"answers": asks and holder.cache_info().currsize}
+    if type(holder) in _LISTS:
+        return list(holder)
+    return dict(holder if type(holder) in _DICTS else vars(holder))
 
 
 def _values(content: Any) -> Any:
@@ -149,26 +149,26 @@ def _find_changes(before: Any, now: Any) -> set[str]:
     return {name for name in names - _PASSING if not _is_defined(now.get(name))}
 
 
-def _put(place: Any, names: set[str], content: Any) -> None:
-    """Let a place hold a rank's content under these names, and what was defined meanwhile."""
-    if isinstance(place, _lru_cache_wrapper):
-        place.cache_clear()
-    elif type(place) in _LISTS:
+def _put(holder: Any, names: set[str], content: Any) -> None:
+    """Let a holder hold a rank's content under these names, and what was defined meanwhile."""
+    if isinstance(holder, _lru_cache_wrapper):
+        holder.cache_clear()
+    elif type(holder) in _LISTS:
         known = set(map(id, content))
-        content += [value for value in filter(_is_defined, place) if id(value) not in known]
-        place.clear()
-        (place.update if isinstance(place, set) else place.extend)(content)
-    elif type(place) in _DICTS:
-        defined = {name: value for name, value in place.items() if _is_defined(value)}
-        place.clear()
-        place.update({**content, **defined})
+        content += [value for value in filter(_is_defined, holder) if id(value) not in known]
+        holder.clear()
+        (holder.update if isinstance(holder, set) else holder.extend)(content)
+    elif type(holder) in _DICTS:
+        defined = {name: value for name, value in holder.items() if _is_defined(value)}
+        holder.clear()
+        holder.update({**content, **defined})
     else:
-        owner = type if isinstance(place, type) else object  # whatever classes make of it
+        owner = type if isinstance(holder, type) else object  # whatever classes make of it
         for name in names:
             if name in content:
-                owner.__setattr__(place, name, content[name])
-            elif name in vars(place):
-                owner.__delattr__(place, name)
+                owner.__setattr__(holder, name, content[name])
+            elif name in vars(holder):
+                owner.__delattr__(holder, name)
 
 
 class Loader(importlib.abc.Loader):
@@ -182,13 +182,13 @@ class Loader(importlib.abc.Loader):
 
 
 def _walk(left: list[Any]) -> None:
-    """Note what these places hold, and what the places in them hold."""
+    """Note what these holders hold, and what the holders in them hold."""
     while left:
-        place = left.pop()
-        if id(place) not in _held:
-            content = _content(place)
-            _held[id(place)] = place, content
-            left += filter(_is_place, _values(content))
+        holder = left.pop()
+        if id(holder) not in _held:
+            content = _content(holder)
+            _held[id(holder)] = holder, content
+            left += filter(_is_holder, _values(content))
 
 
 class Packages:
@@ -199,10 +199,10 @@ class Packages:
         self._looks: Counter[int] = Counter()  # how many times each rank has been looked at
         self.changed = False  # whether something has, and was not swapped: all of it is wrong
         _walk(_find_new_modules())
-        for number, (place, before) in list(_held.items()):
-            if number not in _own and _find_changes(before, _content(place)):
+        for number, (holder, before) in list(_held.items()):
+            if number not in _own and _find_changes(before, _content(holder)):
                 del _held[number]
-                _walk([place])
+                _walk([holder])
 
     def find_spec(self, rank: Rank, name: str, path: Any) -> ModuleSpec | None:
         """How a rank imports an installed module, for all ranks. What the module holds right after
@@ -240,17 +240,17 @@ class Packages:
         """What the rank that leaves has changed is its own from now on. A script writes files, so
         that it had better not be executed once more.
         """
-        for number, (place, before) in _held.items():
-            names = _find_changes(before, _content(place)).difference(_own.get(number, ()))
+        for number, (holder, before) in _held.items():
+            names = _find_changes(before, _content(holder)).difference(_own.get(number, ()))
             if names:
                 _own[number] = names.union(_own.get(number, ()))
                 self._caller.packages[number] = before
 
     def restore(self) -> None:
         """Let packages hold what they held before, and learn what has to be swapped."""
-        for number, (place, before) in _held.items():
-            names = _find_changes(before, _content(place))
+        for number, (holder, before) in _held.items():
+            names = _find_changes(before, _content(holder))
             if names.difference(_own.get(number, ())):
                 self.changed = True
                 _own[number] = names.union(_own.get(number, ()))
-                _put(place, _own[number], before)
+                _put(holder, _own[number], before)

@@ -69,13 +69,13 @@ class Privacy:
         self,
         scheduler: Scheduler,
         modules: dict[str, Any],
-        more: Sequence[Place] = (),
+        more: Sequence[Patch] = (),
         here: int = 0,
     ) -> None:
         """``modules``: the user's own, which each rank imports for itself. ``here``: how many ranks
         a machine holds, if not all.
         """
-        self._ranks, self._places = scheduler.ranks, [*_places(), *more]
+        self._ranks, self._patches = scheduler.ranks, [*_patches(), *more]
         self._generator = torch.default_generator
         self._caller = Rank(scheduler, -1)  # stands for the caller of simulate()
         self.packages = Packages(self._caller)
@@ -110,12 +110,12 @@ class Privacy:
         """Everything is replaced inside."""
         threads = torch.get_num_threads()
         state = self._generator.get_state()
-        # A place that is replaced twice has one original.
+        # What is replaced twice has one original.
         originals = {
-            (owner, name): vars(owner).get(name, _INHERITED) for owner, name, _ in self._places
+            (owner, name): vars(owner).get(name, _INHERITED) for owner, name, _ in self._patches
         }
         try:
-            for owner, name, replace in self._places:
+            for owner, name, replace in self._patches:
                 setattr(owner, name, replace(getattr(owner, name, None)))
             torch.set_num_threads(1)
             with self.modules.in_place():
@@ -140,7 +140,7 @@ class Privacy:
 # ---- what is replaced --------------------------------------------------------------------------
 
 Replace = Callable[[Any], Any]  # from the original to what stands in its place
-Place = tuple[Any, str, Replace]
+Patch = tuple[Any, str, Replace]  # owner, name, and what makes the replacement
 _INHERITED = object()
 
 
@@ -167,8 +167,8 @@ def _refuse(what: str) -> Callable[..., Any]:
     return refuse
 
 
-def _answer(answer: Any) -> Callable[..., Any]:
-    """A function that always has this answer for a rank."""
+def always(answer: Any) -> Callable[..., Any]:
+    """A function that has one answer for ranks, whatever it is asked."""
     return lambda rank, /, *_, **__: answer
 
 
@@ -213,6 +213,7 @@ def _make_store(rank: Rank, /, *_: Any, **__: Any) -> Any:
 def _form_group(
     rank: Rank, size: int, asked: int, _ranks: Any, backend: Any, found: Any, *_: Any, **how: Any
 ) -> Any:
+    """What ``init_process_group`` makes a group with: the rank joins the simulated one."""
     rendezvous.check_place(rank.number, len(rank.scheduler.ranks), asked, size)
     channel = rank.groups.form_again(rank, str(backend))
     group = rank.make_end("0", channel, how.get("timeout"))
@@ -260,15 +261,15 @@ _IN_RANKS: Rows = [
     (sys, "breakpointhook", lambda *_, **__: no_keyboard()),
     (importlib.import_module("pdb"), "set_trace", lambda *_, **__: no_keyboard()),
     # os.environ passes on to C what is set in it; C has one environment for all ranks
-    (os, "putenv unsetenv", _answer(None)),
+    (os, "putenv unsetenv", always(None)),
     (torch.multiprocessing, "spawn start_processes", lambda _, fn=None, *__, **___: no_spawn(fn)),
     # a script that asks for a GPU is told what it would be told on a machine without
-    (torch.cuda, "is_available", _answer(False)),
-    (torch.cuda, "device_count", _answer(0)),
+    (torch.cuda, "is_available", always(False)),
+    (torch.cuda, "device_count", always(0)),
     (torch.cuda, "_lazy_init", _NO_CUDA),
-    (torch.accelerator, "is_available", _answer(False)),
-    (torch.accelerator, "device_count", _answer(0)),
-    (torch.accelerator, "current_accelerator", _answer(None)),
+    (torch.accelerator, "is_available", always(False)),
+    (torch.accelerator, "device_count", always(0)),
+    (torch.accelerator, "current_accelerator", always(None)),
     (torch.distributed.rpc, "init_rpc", _NO_RPC),
     (dist, "TCPStore", store.make_tcp_store),
     (dist, "FileStore", store.make_file_store),
@@ -282,7 +283,7 @@ _IN_RANKS: Rows = [
 
 
 @functools.cache
-def _places() -> list[Place]:
+def _patches() -> list[Patch]:
     """Owner, name and replacement of everything that is replaced: the same in every simulation."""
     out = [
         (owner, name, for_ranks(replacement))
@@ -297,7 +298,7 @@ def _places() -> list[Place]:
         ]
     with suppress(ImportError):  # its progress bars start a thread
         out.append((importlib.import_module("tqdm.std").tqdm, "monitor_interval", lambda _: 0))
-    out += log_settings.PLACES
+    out += log_settings.PATCHES
     out += [(*place, lambda original: original) for place in compat.LEFT_BY_INIT]
     return [
         *out,

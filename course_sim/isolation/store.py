@@ -33,6 +33,7 @@ class SharedStore(_Store):
         return self._shared.get(key)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Look again and again, each time after a longer pause."""
         scheduler, seconds = self._rank.scheduler, self._seconds
         if timeout is not None:
             seconds = timeout.total_seconds()

@@ -1,4 +1,7 @@
-"""Whether simulate() was asked for a run at its true size, and for ranks that there can be."""
+"""Checks what simulate() is asked for: which ranks are played on which GPU, and how many there are.
+
+The engine calls ``choose_played`` and ``most_ranks`` before anything else is made.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from course_sim.true_size.hardware import GPU
 
 MOST_RANKS = 8192
 BYTES_PER_RANK = 400_000  # of memory, for a thread with its stack and records; measured at 1024
-OTHERS = 8  # ranks that are not played fit in the place of one: measured at 17 kB each, of 16,384
+OTHERS = 8  # so many ranks that are not played take less than one that is: 17 kB each, measured
 
 
 def most_ranks(played: Collection[int] | None) -> int:

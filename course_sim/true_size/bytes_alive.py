@@ -1,4 +1,11 @@
-"""The bytes of all storages that are alive on one rank: each once, with its bytes of the moment."""
+"""Counts the bytes of all tensors that are alive on one rank.
+
+    alive = BytesAlive(tell_moment)
+    alive.see(tensor)     after each operator, for each tensor that it returns
+    alive.note()          and then once: a step of ``alive.curve``, if the number has changed
+
+A storage counts once, however many tensors share it, with the size that it has at the moment.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +41,7 @@ class BytesAlive:
             self.now += nbytes
 
     def resized(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage anew whose size has just been changed."""
         address = storage._cdata
         if address in self._alive:
             reference, before = self._alive[address]
@@ -49,4 +57,5 @@ class BytesAlive:
             self.peak = max(self.peak, self.now)
 
     def _forget(self, address: int, _: weakref.ref) -> None:
+        """Called by Python when a storage has died."""
         self.now -= self._alive.pop(address)[1]

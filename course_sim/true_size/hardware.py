@@ -72,6 +72,9 @@ class GPU:
 
 
 def _rates(fp64: float, fp32: float, tf32: float, half: float, byte: float) -> dict[str, float]:
+    """Peaks in FLOP/s by dtype, from the lines of a data sheet. ``half`` is for both floats of 16
+    bits, ``byte`` for int8.
+    """
     halves = dict.fromkeys(("bfloat16", "float16"), half)
     return {"float64": fp64, "float32": fp32, "tf32": tf32, **halves, "int8": byte}
 

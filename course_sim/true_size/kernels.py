@@ -10,13 +10,14 @@ changes, unless it overwrites that. Views take no time, nor does memory that nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from course_sim.tensor_memory import list_tensors
 from course_sim.true_size.hardware import GPU
 
 PRODUCTS, ATTENTION = "matrix products", "attention"
@@ -27,6 +28,7 @@ _NO_KERNEL = (
 )
 _FREE = frozenset(_NO_KERNEL.split())
 _FREE_NAMESPACES = ("prim", "c10d", "profiler")
+# How the names of operators begin that write each element and read none.
 _OVERWRITE = ("copy", "fill", "zero", "normal", "uniform", "random", "bernoulli", "exponential")
 
 
@@ -59,13 +61,16 @@ def find_operator(func: Any) -> _Operator | None:
     kind = ATTENTION if count and "attention" in name else PRODUCTS if count else name.strip("_")
     passes = {each.name: _count_passes(name, each) for each in func._schema.arguments}
     writes = any(each.alias_info and each.alias_info.is_write for each in func._schema.arguments)
-    if name == "all_gather_copy_in":  # into this rank's slice of an output that is given
+    if name == "all_gather_copy_in":  # fully_shard's: inputs go into a slice of a given output
         passes = {name: 2 * (name == "all_gather_inputs") for name in passes}
         writes = True
     return _Operator(kind, count, passes, not writes)
 
 
 def _count_passes(name: str, argument: Any) -> int:
+    """How often an operator goes through this argument: once to read or to overwrite it, twice to
+    change it.
+    """
     if argument.alias_info is None or not argument.alias_info.is_write:
         return 1
     overwrites = name.strip("_").removeprefix("foreach_").startswith(_OVERWRITE)
@@ -96,6 +101,7 @@ def find_cost(gpu: GPU, func: Any, args: tuple, kwargs: dict, out: Any) -> Cost 
 
 
 def _find_peak(gpu: GPU, dtype: torch.dtype) -> float:
+    """The GPU's peak for a dtype: for float32 that of tf32, if the program allows it."""
     name = str(dtype).removeprefix("torch.")
     if name == "float32" and torch.get_float32_matmul_precision() != "highest":
         name = "tf32"
@@ -107,12 +113,3 @@ def _find_peak(gpu: GPU, dtype: torch.dtype) -> float:
 def count_bytes(tensor: torch.Tensor) -> int:
     """The bytes of a tensor, each once, also where it repeats them, as ``expand`` does."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
-
-
-def list_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an argument or a result of an operator."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from list_tensors(each)

@@ -29,14 +29,16 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place
+from course_sim.isolation.private import Patch
 from course_sim.rank import Rank, current
+from course_sim.tensor_memory import list_tensors
 from course_sim.true_size import stand_in
-from course_sim.true_size.kernels import find_cost, list_tensors
+from course_sim.true_size.kernels import find_cost
 from course_sim.true_size.sized_gpu import SizedGpu
 
-_SEND_OBJECTS = ("send_object_list", "recv_object_list")
-_NUMBERS = ("arange", "randint", "randperm", "empty")
+_SEND_OBJECTS = ("send_object_list", "recv_object_list")  # by which stages of a pipeline talk
+_NUMBERS = ("arange", "randint", "randperm", "empty")  # see Note [What has values]
+# By operator that asks for a value, what the program has called.
 _ASKED = {"_local_scalar_dense": "item", "equal": "torch.equal"}
 
 
@@ -48,7 +50,7 @@ class Shapes(compat.FakeTensorMode):
         assert isinstance(rank.gpu, SizedGpu)
         self._gpu = rank.gpu
         self._keeps_numbers = rank.says_cuda
-        self.within = False  # an operator whose shapes are worked out by playing others
+        self.inside_operator = False  # whose shapes are worked out by playing others
         # Its memory of tensors that it has made would keep ``module.to(dtype)`` from swapping them.
         self.fake_tensor_converter.set_tensor_memo = lambda *_: None  # type: ignore[method-assign]
 
@@ -58,19 +60,20 @@ class Shapes(compat.FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.within:
+        if self.inside_operator:  # one that plays others is charged itself, and alone
             return super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in compat.FUNCTIONAL_COLLECTIVES:
             with self:  # the kernel in C++ calls the group
                 return func._op_dk(compat.IN_CPP, *args, **kwargs)
         given = [t for value in (*args, *kwargs.values()) for t in list_tensors(value)]
+        # lift_fns take a number that the program names into the mode
         if given and func not in self.lift_fns and all(type(t) is torch.Tensor for t in given):
             return func(*args, **kwargs)  # see Note [What has values]
         if self._keeps_numbers and not given and func.overloadpacket.__name__ in _NUMBERS:
             out = func(*args, **kwargs)
             if (out.dtype, out.device.type) == (torch.int64, "cpu"):
                 return out
-        self.within = True
+        self.inside_operator = True
         try:
             with torch._C.DisableTorchFunction():  # a script's own mode marks what the script makes
                 out = super().__torch_dispatch__(func, types, args, kwargs)
@@ -78,12 +81,13 @@ class Shapes(compat.FakeTensorMode):
             name = func.overloadpacket.__name__
             self._gpu.refuse_value(_ASKED.get(name, name))
         finally:
-            self.within = False
+            self.inside_operator = False
         if out is not NotImplemented:
             self._charge(func, args, kwargs, out)
         return out
 
     def _charge(self, func: Any, args: tuple, kwargs: dict, out: Any) -> None:
+        """Count what the operator has made, and give its kernel to the GPU."""
         cost = find_cost(self._gpu.hardware, func, args, kwargs, out)
         for tensor in list_tensors(out):
             if tensor.device.type != "meta":
@@ -118,6 +122,8 @@ def _make_mesh(original: Any) -> Any:
 
 
 def _leave_out(original: Any) -> Any:
+    """A function that does nothing in a rank."""
+
     @wraps(original)
     def call(*args: Any) -> Any:
         return original(*args) if current() is None else None
@@ -126,6 +132,8 @@ def _leave_out(original: Any) -> Any:
 
 
 def _tell_resize(original: Any) -> Any:
+    """``resize_`` of a storage, after which its bytes are counted anew."""
+
     @wraps(original)
     def resize(storage: torch.UntypedStorage, size: int) -> Any:
         out = original(storage, size)
@@ -136,7 +144,7 @@ def _tell_resize(original: Any) -> Any:
     return resize
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     """What of torch is replaced in ranks at their true size."""
     return [
         (torch.UntypedStorage, "resize_", _tell_resize),
@@ -146,5 +154,5 @@ def places() -> list[Place]:
         *((*place, _leave_out) for place in compat.READ_BY_DDP),
         *compat.share_loss(_leave_out),
         *((*place, lambda kinds: [*kinds, compat.FakeTensor]) for place in compat.FOREACH_TYPES),
-        *stand_in.places(),
+        *stand_in.patches(),
     ]

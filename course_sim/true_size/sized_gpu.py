@@ -24,6 +24,7 @@ from course_sim.true_size.bytes_alive import BytesAlive
 from course_sim.true_size.hardware import GPU
 from course_sim.true_size.kernels import Cost
 
+# By method that looks at a tensor's values, what the program has called.
 _SHOWS = {"__repr__": "print", "__format__": "print", "__array__": "numpy", "numpy": "numpy"}
 
 
@@ -35,8 +36,9 @@ class SizedGpu(Gpu):
         self.hardware = hardware
         self.costs: dict[str, list[float]] = {}  # by kind: kernels, seconds, FLOPs, bytes
         self.alive = BytesAlive(lambda: (self.next_start(), rank.inside))
-        self._owed = 0.0  # seconds of the host
-        self._busy: dict[str, tuple[float, float]] = {}  # by stream: kernels without a gap
+        self._owed = 0.0  # seconds of the host: see Note [Host time is owed]
+        # by stream, from when until when it has run kernels without a gap
+        self._busy: dict[str, tuple[float, float]] = {}
 
     def next_start(self, stream: Stream | None = None) -> float:
         return max((stream or self.current).at, self.scheduler.now + self._owed)
@@ -74,11 +76,15 @@ class SizedGpu(Gpu):
         self._rank.memory = self.alive.curve
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the host that has values loses them: zeros that are made in the mode have
+        none.
+        """
         fake = isinstance(tensor, compat.FakeTensor)
         return tensor.clone() if fake else torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def look(self, name: str, tensor: Any) -> None:
-        shown = name in ("__repr__", "__format__") and self._rank.says_cuda  # its shape will do
+        # A log line of a script that says "cuda" is content with the tensor's shape.
+        shown = name in ("__repr__", "__format__") and self._rank.says_cuda
         if isinstance(tensor, compat.FakeTensor) and name in _SHOWS and not shown:
             self.refuse_value(_SHOWS[name])
         super().look(name, tensor)

@@ -12,23 +12,23 @@ from typing import Any
 import torch
 
 from course_sim.isolation import compat
-from course_sim.isolation.private import Place
+from course_sim.isolation.private import Patch
 from course_sim.rank import Rank, current
 from course_sim.true_size.sized_gpu import SizedGpu
 
 STAND_IN = 1.0
 _TOLD = f"tensors have no values here: what item() is asked for is given as {STAND_IN}\n"
-_RECKONING = "add radd sub rsub mul rmul truediv rtruediv floordiv pow rpow neg abs"
+_CALCULATING = "add radd sub rsub mul rmul truediv rtruediv floordiv pow rpow neg abs"
 _DECIDING = "bool int lt le gt ge eq ne"
 
 
 class StandIn(float):
-    """A number that can be shown and reckoned with, and that nothing can be decided by."""
+    """A number that can be shown and calculated with, and that nothing can be decided by."""
 
     __hash__ = float.__hash__
 
 
-def _reckon(name: str) -> Any:
+def _calculate(name: str) -> Any:
     return lambda _, *args: StandIn(getattr(float, name)(STAND_IN, *args))
 
 
@@ -38,7 +38,7 @@ def _decide(*_: Any) -> None:
     rank.gpu.refuse_value("deciding by what item() gave")
 
 
-for names, make in ((_RECKONING, _reckon), (_DECIDING, lambda _: _decide)):
+for names, make in ((_CALCULATING, _calculate), (_DECIDING, lambda _: _decide)):
     for word in names.split():
         setattr(StandIn, f"__{word}__", make(f"__{word}__"))
 
@@ -73,5 +73,5 @@ def _show(original: Any) -> Any:
     return show
 
 
-def places() -> list[Place]:
+def patches() -> list[Patch]:
     return [(torch.Tensor, "item", _give), (torch.Tensor, "__format__", _show)]

@@ -26,6 +26,8 @@ from course_sim.rank import Rank
 
 
 class ValuelessMail(NcclMail):
+    """Refuses a message to a rank that is not played."""
+
     def _describe(self, kind: str, rank: Rank, *call: Any) -> tuple[Event, Key]:
         op, key = super()._describe(kind, rank, *call)
         played = rank.scheduler.played
@@ -41,16 +43,22 @@ class ValuelessMail(NcclMail):
 
 
 class ValuelessCollectives(Collectives):
+    """Computes nothing when all have called."""
+
     def _combine(self, meeting: Meeting) -> None:
         meeting.complete = True
 
 
 class ValuelessGroups(NcclGroups):
+    """All groups of a run at its true size."""
+
     mail = ValuelessMail
     collectives = ValuelessCollectives
 
 
 class ValuelessRecv(works.RecvWork):
+    """Puts into place only what has values, as the shapes that stages of a pipeline exchange."""
+
     __slots__ = ()
 
     def deliver(self) -> None:
@@ -71,7 +79,7 @@ class ValuelessWork(works.CollectiveWork):
 
     def _put_into_place(self, places: Tensors) -> None:
         self._places = None
-        self._open.pop(self, None)
+        self._under_way.pop(self, None)
 
 
 class ValuelessGroup(NcclGroup):

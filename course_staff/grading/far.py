@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,8 +110,8 @@ class Call:
     def not_before(self, at: float) -> None:
         self._ask.compute(max(0.0, at - self._ask.now()))
 
-    def accuse(self, hazard: str, *numbers: int, **more: bool) -> None:
-        self._ask("accuse", hazard=hazard, numbers=list(numbers), **more)
+    def accuse(self, make: Callable, *numbers: int, **more: bool) -> None:
+        self._ask("accuse", hazard=make.__name__, numbers=list(numbers), **more)
 
     def take(self) -> bytes | Tensors:
         """What has come: of a message its bytes, else what goes into the outputs."""

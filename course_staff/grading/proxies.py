@@ -27,6 +27,7 @@ from course_check.exercise import Play
 from course_check.harness.kept import Kept
 from course_check.harness.seen import Seen, left
 from course_lib.collectives import COLLECTIVES, MAKE_GROUPS
+from course_lib.diagnosis import hazard as hazards
 from course_lib.trace import Line, Span
 from course_lib.user_code import line_at
 from course_sim.exchange.collective import Part
@@ -40,7 +41,12 @@ from course_staff.grading.far import MOST_SECONDS, Own
 from course_staff.grading.processes import Slot
 from course_staff.grading.wire import Ended, Malformed, decode, flat, of_kind, text_of
 
-_HAZARDS = {"written_before_wait", "read_before_wait", "received_into", "written_into"}
+_HAZARDS = {
+    "written_before_wait": hazards.written_before_wait,
+    "read_before_wait": hazards.read_before_wait,
+    "received_into": hazards.received_into,
+    "written_into": hazards.written_into,
+}
 LONGEST_TEXT = 600  # of a request
 MOST_CALLS = 20_000
 MOST_KEPT = 256 << 20  # of one play's
@@ -82,7 +88,7 @@ def packed(calls: list[tuple]) -> str:
         tuple(Own(call, place) if keeps(arg) else arg for place, arg in enumerate(args))
         for call, args in enumerate(calls)
     ]
-    return text_of(Kept(given).parcel)
+    return text_of(Kept(given).pickled)
 
 
 class Proxy:
@@ -250,7 +256,7 @@ class Proxy:
         mine = [self._call(number) for number in numbers]
         if not mine or hazard not in _HAZARDS:
             raise Malformed("no such hazard")
-        mine[0].accuse(hazard, *numbers, **({} if twice is None else {"twice": twice}))
+        mine[0].accuse(_HAZARDS[hazard], *numbers, **({} if twice is None else {"twice": twice}))
 
     def do_make(self, op: str, name: str, ranks: list, local: bool, site: list) -> Reply:
         if op not in MAKE_GROUPS:

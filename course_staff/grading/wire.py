@@ -64,7 +64,7 @@ def believing_nothing(what: str) -> Iterator[None]:
 
 
 class Talk:
-    """One end. Where its socket has a timeout, patience ends ``until`` then."""
+    """One end. If its socket has a timeout, nothing is waited for after ``until``."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock, self.until = sock, math.inf
@@ -75,16 +75,16 @@ class Talk:
         if len(data) > MOST:
             raise ValueError(f"{len(data):,} bytes at once; {MOST:,} are what an answer may send")
         while data:
-            data = data[self._patiently(self.sock.send, data) or 0 :]
+            data = data[self._try(self.sock.send, data) or 0 :]
 
     def receive(self) -> dict[str, Any]:
-        """The next message. Raises Ended, Malformed, or TimeoutError when patience has run out."""
+        """The next message. Raises Ended, Malformed, or TimeoutError after ``until``."""
         end = self._buffer.find(b"\n")
         while end < 0:
             seen = len(self._buffer)
             if seen > MOST:
                 raise Malformed("a message without end")
-            block = self._patiently(self.sock.recv, 1 << 18)
+            block = self._try(self.sock.recv, 1 << 18)
             if block == b"":
                 raise Ended("end of file")
             self._buffer += block or b""
@@ -99,8 +99,8 @@ class Talk:
             raise Malformed("no JSON object")
         return message
 
-    def _patiently(self, what: Callable[[Any], Any], data: Any) -> Any:
-        """None where nothing has gone or come yet."""
+    def _try(self, what: Callable[[Any], Any], data: Any) -> Any:
+        """Send or receive some bytes; None if none have gone or come before the socket gave up."""
         if monotonic() > self.until:  # also where bytes come, and never enough
             raise TimeoutError("nothing came in time")
         try:

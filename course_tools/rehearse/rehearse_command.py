@@ -14,7 +14,7 @@ from typing import Any
 from course_lib import GPU, Network, simulate
 from course_lib.errors import CourseError
 from course_lib.trace import Run
-from course_tools.rehearse.step_cost import run_steps, word_step
+from course_tools.rehearse.step_cost import describe_step, run_steps
 from course_tools.watch.reports import name_ranks
 from course_tools.watch.script import add_script, claim_script, run_as_main
 
@@ -78,15 +78,15 @@ def main(argv: Sequence[str]) -> int:
     if options.trace:
         run.trace.save(options.trace)
     calls = len(run.trace.events)
-    told = f"{run.world_size} ranks made {calls:,} calls, and nothing went wrong."
+    text = f"{run.world_size} ranks made {calls:,} calls, and nothing went wrong."
     if not calls:
-        told = (
+        text = (
             f"{run.world_size} ranks called nothing of torch.distributed: each did the whole work "
             "alone. Does the script call init_process_group?"
         )
     if options.gpu:
-        told = f"{told}\n{word_step(run, options.steps, options.tokens)}"
-    _say(options, "Right" if calls else "Alone", told)
+        text = f"{text}\n{describe_step(run, options.steps, options.tokens)}"
+    _say(options, "Right" if calls else "Alone", text)
     return 0
 
 
@@ -135,6 +135,7 @@ def _prepare(options: argparse.Namespace) -> None:
 
 
 def _play(options: argparse.Namespace) -> Run:
+    """Play the script on the modelled cluster that the options describe."""
     gpus = options.gpus or options.ranks or 4
     script = options.words, options.is_module
     played = (run_steps, *script, options.steps) if options.gpu else (run_as_main, *script)

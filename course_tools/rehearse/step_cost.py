@@ -16,7 +16,8 @@ from course_lib.trace import Event
 from course_tools.watch.script import run_as_main
 
 _GIB = 2**30
-Steps = list[tuple[float, dict[str, float]]]  # when the GPU will have made it, and what it holds
+# Of each step, when the GPU will have made it, and GiB of what the optimizer and its model keep.
+Steps = list[tuple[float, dict[str, float]]]
 
 
 class _Enough(SystemExit):
@@ -24,8 +25,9 @@ class _Enough(SystemExit):
 
 
 def run_steps(words: Sequence[str], is_module: bool, most: int) -> Steps:
-    """Run a script in a rank until an optimizer has made so many steps; those of the first one that
-    makes any are counted. The rank's table of kernels has the last step alone.
+    """Run a script in a rank until an optimizer has made ``most`` steps. If there are several
+    optimizers, those of the one that makes the first step count. Afterwards the rank's table of
+    kernels has the last step alone.
     """
     rank: Any = current()
     gpu = rank.gpu
@@ -35,7 +37,7 @@ def run_steps(words: Sequence[str], is_module: bool, most: int) -> Steps:
     def note(optimizer: Optimizer, *_: Any) -> None:  # of all ranks, as torch has one list of hooks
         if current() is rank and optimizer in (counted or [optimizer]):
             counted[:] = [optimizer]
-            steps.append((gpu.next_start(), _weigh(optimizer)))
+            steps.append((gpu.next_start(), _measure_kept(optimizer)))
             if len(steps) == most:
                 raise _Enough
             gpu.costs.clear()
@@ -49,20 +51,20 @@ def run_steps(words: Sequence[str], is_module: bool, most: int) -> Steps:
     return steps
 
 
-def _weigh(optimizer: Optimizer) -> dict[str, float]:
-    """GiB of what lives longer than a step."""
+def _measure_kept(optimizer: Optimizer) -> dict[str, float]:
+    """GiB of what lives longer than a step, by what it is."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     states = [s for state in optimizer.state.values() for s in state.values()]
     kept = {"parameters": parameters, "gradients": [p.grad for p in parameters], "states": states}
-    return {name: sum(map(_weigh_one, tensors)) / _GIB for name, tensors in kept.items()}
+    return {name: sum(map(_count_bytes, tensors)) / _GIB for name, tensors in kept.items()}
 
 
-def _weigh_one(value: Any) -> int:
+def _count_bytes(value: Any) -> int:
     local = getattr(value, "_local_tensor", value)  # of a DTensor
     return local.numel() * local.element_size() if isinstance(local, torch.Tensor) else 0
 
 
-def word_step(run: Any, most: int, tokens: int | None) -> str:
+def describe_step(run: Any, most: int, tokens: int | None) -> str:
     """What the last step of a run of ``run_steps`` took on the first rank, in lines."""
     steps: Steps = run.results[0]
     if len(steps) < most:
@@ -93,10 +95,10 @@ def find_waits(run: Any, start: float, end: float) -> Counter[str]:
         if span.start - start > 1e-9 and span.start < end:
             ended = [e for e in events if start < e.completed <= span.start + 1e-9]
             last = max(ended, key=lambda e: e.completed, default=None)
-            waits[_name(last)] += span.start - start
+            waits[_name_wait(last)] += span.start - start
         start = max(start, span.end)
     return waits
 
 
-def _name(event: Event | None) -> str:
+def _name_wait(event: Event | None) -> str:
     return f"{call_text(event)}   {event.line or ''}".rstrip() if event else "the host"

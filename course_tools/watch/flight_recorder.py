@@ -27,7 +27,7 @@ import torch
 
 from course_lib.collectives import COLLECTIVES, OP_OF_METHOD
 from course_lib.diagnosis.deadlock import find_lost
-from course_lib.diagnosis.lines import call_text, ranks_text, text
+from course_lib.diagnosis.lines import call_text, error_text, ranks_text
 from course_lib.diagnosis.matching import CallMatcher
 from course_lib.trace import Event, Line
 from course_lib.user_code import line_at
@@ -120,12 +120,12 @@ def _find_groups(dumps: Sequence[_Dump]) -> _Groups:
     that called something in it.
     """
     known: dict[str, set[int]] = {}
-    told = {g: json.loads(c["ranks"]) for d in dumps for g, c in d.config.items()}
-    world = {*(d.rank for d in dumps), *(r for ranks in told.values() for r in ranks)}
+    listed = {g: json.loads(c["ranks"]) for d in dumps for g, c in d.config.items()}
+    world = {*(d.rank for d in dumps), *(r for ranks in listed.values() for r in ranks)}
     for dump in dumps:
         for name, description in (entry["process_group"] for entry in dump.entries):
-            seen = known.setdefault(name, {*told.get(name, ())})
-            if name not in told:
+            seen = known.setdefault(name, {*listed.get(name, ())})
+            if name not in listed:
                 seen |= world if description == "default_pg" else {dump.rank}
     return {name: tuple(sorted(ranks)) for name, ranks in known.items()}
 
@@ -238,7 +238,7 @@ def _report(dumps: Sequence[_Dump], matcher: CallMatcher) -> Iterator[str]:
     advice = f"Look for what keeps {ranks_text(awaited)} from making that call."
     if lost := find_lost(matcher, stuck, ()):
         advice = f"If each waits for its call, {ranks_text(lost)} wait for one another: a deadlock."
-    yield text("Calls under way lack their counterparts.", rows, advice)
+    yield error_text("Calls under way lack their counterparts.", rows, advice)
 
 
 def _ranks(dumps: Sequence[_Dump]) -> str:

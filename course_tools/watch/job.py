@@ -48,7 +48,7 @@ class WatchedRank(RankState):
                 yield record
 
     def forget(self, call: int) -> None:
-        """Forget a call; some that nobody has waited for are kept, to be told as Hazards."""
+        """Forget a call; some that nobody has waited for are kept, to be reported as Hazards."""
         if call not in self.unwaited or len(self.unwaited) > _MOST_UNWAITED:
             self.unwaited.pop(call, None)
             self.events[call] = None  # type: ignore[call-overload]
@@ -58,6 +58,7 @@ class WatchedRank(RankState):
         self.events.extend([None] * missing)  # type: ignore[list-item]
 
     def _read_process(self, machine: str, pid: int, parent: int, _at: float) -> None:
+        """A rank has begun, in this process of this machine."""
         self.ready = True
         here = self._live and machine == this_machine()
         if self._stack.exists():
@@ -80,18 +81,19 @@ class WatchedRank(RankState):
             self.outcome = outcome
 
     def _read_exit(self, code: int, at: float, asked_at: float | None) -> None:
-        told = self.outcome
-        if asked_at is not None and (told is None or told.at > asked_at):
+        """The rank's process has ended: what is known of it by now is its outcome."""
+        outcome = self.outcome
+        if asked_at is not None and (outcome is None or outcome.at > asked_at):
             self.asked = True
-        if told is None and code == 0:
-            told = self._leaving
-        if told is None:
+        if outcome is None and code == 0:
+            outcome = self._leaving
+        if outcome is None:
             state = "returned" if code == 0 and not self.asked else "died"
-            told = RankOutcome(self.number, state, at, code=code)
-        if told.state == "died":
-            told.lines = self.stack.lines if code in _CRASHES else []
-            told.last_call = self.waits_for or self.last_call
-        self.outcome = told
+            outcome = RankOutcome(self.number, state, at, code=code)
+        if outcome.state == "died":
+            outcome.lines = self.stack.lines if code in _CRASHES else []
+            outcome.last_call = self.waits_for or self.last_call
+        self.outcome = outcome
 
     READERS = RankState.READERS | {
         "before": _read_before,
@@ -151,6 +153,7 @@ class Job:
         return [rank for rank in self.ranks if rank.ready]
 
     def read(self) -> None:
+        """Read what is new in all logs, and forget old calls of a job that makes very many."""
         for rank in self.ranks:
             rank.read_log()
         if self.live and len(self.matcher.known) > max(self._enough, _MANY * len(self.ranks)):

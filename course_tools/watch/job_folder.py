@@ -30,7 +30,7 @@ _CLOCKS_APART = 60.0  # seconds, at most, between machines
 _LOOK_SECONDS = 0.5  # between two looks for a log that does not exist yet
 MOST = 8 << 20  # bytes of a part
 # Records whose first field is the number of a call.
-OF_A_CALL = "shares", "threads", "waiting", "ended", "taken", "gave_up", "refused", "overlaps"
+OF_A_CALL = "shares", "threads", "waiting", "ended", "waited", "gave_up", "refused", "overlaps"
 
 
 def job_folder(named: str | None) -> Path:
@@ -74,6 +74,7 @@ class LogWriter(Writer):
         super().__init__(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
 
     def append(self, *record: Any) -> None:
+        """Write one record. If that fails, say so once, and write no more."""
         try:
             if os.getpid() == self._pid:
                 self._append(record)
@@ -82,6 +83,7 @@ class LogWriter(Writer):
             print(f"course_lib.watch records no more: {error}", file=sys.stderr)
 
     def _append(self, record: tuple) -> None:
+        """Write a record, and remember what the next part of the log will have to begin with."""
         super().append(*record)
         if record[0] == "issued":
             self._size += 200  # about, with the records that follow about the same call

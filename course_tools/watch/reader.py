@@ -39,7 +39,7 @@ class Watcher:
     ) -> None:
         self.parent, self.job, self.local = parent, job, local
         self.as_json, self.ends = as_json, ends
-        self.told = self._concluded = False
+        self.has_reported = self._concluded = False
         self._failed_at = self._ended_at = 0.0
         self._calls, self._quiet_since = -1, time.monotonic()
         self._asked_for_stacks = False
@@ -94,12 +94,12 @@ class Watcher:
     def _conclude(self) -> None:
         """Say what was wrong, unless that has been said, and look no more."""
         self._concluded = True
-        if not self.told and (error := self.job.verdict()):
+        if not self.has_reported and (error := self.job.verdict()):
             self._tell(error)
 
     def _tell(self, error) -> None:
         """Say what is wrong, and with --end also end the job, if it can never go on."""
-        self.told = self._concluded = True
+        self.has_reported = self._concluded = True
         ends = self.ends and getattr(error, "what", "") not in GOES_ON
         if self._speaks:
             say(report_error(error, self.job, self.as_json, ends))
@@ -144,7 +144,7 @@ class Watcher:
 
     def clear(self) -> None:
         """Remove the logs of a job about which nothing was said."""
-        if not self.told:
+        if not self.has_reported:
             shutil.rmtree(self.job.folder, ignore_errors=True)
             with suppress(OSError):  # the folder has other starts of the job
                 self.job.folder.parent.rmdir()

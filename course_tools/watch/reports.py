@@ -62,8 +62,8 @@ def report_waiting(job: Job, seconds: float, as_json: bool) -> str:
         where = f"   {line}" if line else ""
         doing = "is at" if line else "is somewhere"
         if call or rank.forming:
-            told = call_text(call) + groups[call.group] if call else "init_process_group"
-            doing = f"waits in {told}"
+            where_in = call_text(call) + groups[call.group] if call else "init_process_group"
+            doing = f"waits in {where_in}"
         alike.setdefault(doing + where, []).append(rank.number)
     odd_first = sorted(alike.items(), key=lambda item: len(item[1]))
     rows = [_make_row(what, those) for what, those in odd_first[:_MOST_ROWS]]

@@ -31,7 +31,7 @@ def claim_script(words: Sequence[str], is_module: bool) -> None:
     """Let the script be the user's own code, even if it is one of this library's, and show lines
     with three parts of their path.
     """
-    user_code.shown = 3
+    user_code.path_parts = 3
     if not is_module:
         script = os.path.abspath(words[0])
         user_code.claim_place(script)

@@ -76,6 +76,7 @@ def _stay(waiting: Parent, folder: Path, number: int, options: argparse.Namespac
 
 
 def _read_along(waiting: Parent, folder: Path, number: int, options: argparse.Namespace) -> None:
+    """Read all ranks' logs until the rank has ended; then remove them, unless they are kept."""
     size = int(os.environ["WORLD_SIZE"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", size))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -116,7 +116,7 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
         mine = recorder.active_recorder
         settled = threading.Event()
 
-        def settle(usual=mine.settle):
+        def settle(usual=mine.write_done_futures):
             mine._write_done = done
             usual()
             settled.set()
@@ -125,7 +125,7 @@ def test_what_is_done_is_written_down_before_the_rank_ends():
             settled.wait()
             done(*args)
 
-        done, mine._write_done, mine.settle = mine._write_done, late, settle
+        done, mine._write_done, mine.write_done_futures = mine._write_done, late, settle
         work = dist.all_reduce(torch.ones(1), async_op=True)
         dist.send(word, 1)  # only now can it be done: gloo's thread will tell, not this one
         return work.get_future().wait()

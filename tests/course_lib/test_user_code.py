@@ -78,7 +78,7 @@ def test_where_pip_has_put_a_package_beside_the_readers_files(end, tmp_path, mon
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(monkeypatch):
-    monkeypatch.setattr(user_code, "shown", 3)
+    monkeypatch.setattr(user_code, "path_parts", 3)
     files = ("/home/me/job/ring/comm.py", "/home/me/job/tree/comm.py")
     shown = [user_code.line_at(file, 3, "commit").where for file in files]
     assert shown == ["job/ring/comm.py", "job/tree/comm.py"]

@@ -158,7 +158,7 @@ def test_rpc_is_refused_at_once(backend):
 
 def replaced():
     """What stands in ranks in place of which function."""
-    for owner, name, replace in [*private._places(), *streams.places()]:
+    for owner, name, replace in [*private._patches(), *streams.patches()]:
         plain = inspect.unwrap(replace)
         if inspect.isfunction(plain) and name != "_new_process_group_helper":  # torch's own alone
             ours = inspect.getclosurevars(plain).nonlocals.get("replacement")

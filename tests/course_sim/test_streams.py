@@ -27,7 +27,7 @@ from course_lib import (
     span,
 )
 from course_sim.costs import textbook_seconds
-from course_sim.gpu.streams import LAUNCH, places
+from course_sim.gpu.streams import LAUNCH, patches
 
 LAYERS, WIDTH, FORWARD, BACKWARD, OPTIMIZER = 4, 128, 1e-3, 2e-3, 0.5e-3
 ALPHA = 1e-5
@@ -227,7 +227,7 @@ def test_what_the_clock_of_the_host_shows(program, seconds):
 
 def test_everything_is_put_back():
     def found():
-        return [vars(owner).get(name) for owner, name, _ in places()]
+        return [vars(owner).get(name) for owner, name, _ in patches()]
 
     before = found()
     play(barriers)

@@ -17,8 +17,8 @@ from course_lib.versions import FOR_LEARNERS
 ROOT = Path(__file__).resolve().parents[2]
 # By package, besides what ``from course_lib import …`` offers to everybody.
 BESIDES = {
-    "course_lib": "collectives context errors launching.forkserver progress_line rendezvous trace "
-    "user_code versions",
+    "course_lib": "collectives context diagnosis.hazard errors launching.forkserver progress_line "
+    "rendezvous trace user_code versions",
     "course_sim": "agenda ends.poison ends.simulated_group exchange.collective exchange.combine "
     "exchange.groups exchange.mail isolation.compat isolation.private rank records tensor_memory",
     "course_check": "cases checking compare copies.folders copies.notebook exercise harness.answer "

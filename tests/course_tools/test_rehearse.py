@@ -46,7 +46,7 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch):
     """The command makes the process look as a script's, and shows longer paths from then on."""
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(user_code, "shown", user_code.shown)
+    monkeypatch.setattr(user_code, "path_parts", user_code.path_parts)
     yield
     user_code.claim_place("\0")
 
