@@ -119,7 +119,7 @@ residuals = 100 * (t / (alpha + S * beta) - 1)
 draw.lines(
     {"measured against α + S·β": (S.log2(), residuals), "the line": (S.log2(), [0] * 11)},
     xlabel="log₂ of the size in bytes", ylabel="residual, %", formulas=["the line"],
-    caption="What the two numbers leave unexplained: above zero, a message took longer than they say.",
+    caption="What the two numbers leave unexplained: above 0, a message took longer than they say.",
 )
 
 # %% [markdown] id="03-a7fb43"

@@ -345,7 +345,7 @@ def accumulate(quiet, micro_batches=4):
 traces = [run(accumulate, quiet, world_size=2).trace for quiet in (False, True)]
 loud, quiet = (sum(e.nbytes for e in trace.of(0) if e.op == "all_reduce") for trace in traces)
 assert (loud, quiet) == (4 * S, S)
-draw.bars({"each of them reduces": loud / 1e6, "no_sync, except for the last": quiet / 1e6}, unit="MB",
+draw.bars({"each of them reduces": loud / 1e6, "all but one in no_sync": quiet / 1e6}, unit="MB",
           exact=True, caption="What rank 0 hands to all_reduce in a step of four micro-batches.")
 
 # %% [markdown] id="06-f6f2b0"
