@@ -7,8 +7,7 @@ def sum_of_three(model, plan):
     dp, tp, pp, m = plan["dp"], plan["tp"], plan["pp"], plan["m"]
     width, layers = model["width"], model["layers"] // pp
     weights = layers * 12 * width**2 // tp
-    kept = 2 * weights
-    kept += 2 * weights // (dp if plan["zero"] >= 2 else 1)
+    kept = 2 * weights + 2 * weights // (dp if plan["zero"] >= 2 else 1)
     kept += 12 * weights // (dp if plan["zero"] >= 1 else 1)
     tokens = model["batch"] // (dp * m) * model["sequence"]
     whole = 2 * tokens * width * (4 + 12 / tp)
@@ -44,6 +43,8 @@ all_alive, order: every micro-batch is kept until its backward
 ~ min(m, pp) if plan["schedule"] == "1f1b" else m => m
 inputs_alone, one-more: what is computed again is forgotten
 ~ 2 * tokens * width + whole) => 2 * tokens * width)
+tp_divides_all, tp: a layer is divided
+~ (4 + 12 / tp) => 16 / tp
 whole_batch, m: the batch of a replica
 ~ // (dp * m) => // dp
 == by_the_token

@@ -19,15 +19,11 @@ def term_by_term(model, cluster, plan):
     computing = (24 * tokens * width**2 + 4 * tokens * sequence * width) / tp / cluster["flops"]
     talking = 2 * all_reduce(tp, 2 * tokens * width, *link(0, tp - 1))
     forward = computing + talking
-    backward = 2 * computing + talking
-    if plan["checkpoint"]:
-        backward += forward
+    backward = 2 * computing + talking + plan["checkpoint"] * forward
     averaging = all_reduce(dp, 2 * 12 * width**2 / tp, *link(0, (dp - 1) * tp))
     left = max(averaging, layers * averaging - (layers - 1) * backward)
-    hops = [0]
-    for stage in range(pp - 1):
-        latency, bandwidth = link(stage * dp * tp, (stage + 1) * dp * tp)
-        hops.append(latency + 2 * tokens * width / bandwidth)
+    links = [link(stage * dp * tp, (stage + 1) * dp * tp) for stage in range(pp - 1)]
+    hops = [0, *(latency + 2 * tokens * width / bandwidth for latency, bandwidth in links)]
     slots = m + pp - 1
     return slots * layers * (forward + backward) + 2 * (sum(hops) + (m - 1) * max(hops)) + left
 
@@ -83,6 +79,16 @@ m_in_tokens, m: the batch of a replica is its micro-batch
 ~ // (dp * m) => // dp
 not_hidden, not-hidden: all gradients, then the mean
 ~ left = max(averaging, layers * averaging - (layers - 1) * backward) => left = layers * averaging
+all_of_it_hidden, all-hidden: a layer's gradient goes while it is computed
+~ max(averaging, layers * averaging - (layers - 1) * => max(0, layers * averaging - layers *
+once_through, latency: a tree is gone through once
+~ return 2 * math.ceil => return math.ceil
+neighbours_average, tp-across: dp groups are neighbours, too
+~ (dp - 1) * tp)) => dp - 1))
+all_hops_each_time, hops: each micro-batch goes all the way
+~ (sum(hops) + (m - 1) * max(hops)) => m * sum(hops)
+activations_of_four, float32: activations are float32
+~ 2 * tokens * width, *link => 4 * tokens * width, *link
 no_hops, no-hops: activations are small
 ~  + 2 * (sum(hops) + (m - 1) * max(hops)) =>
 no_attention, attention: 6 N D and no more
