@@ -23,7 +23,7 @@ AGAIN, ACROSS = "checkpointing", "more GPUs than a node has"
 WORDS: dict[str, str | None] = {
     TENSOR: "tp is more than 1. What does it divide, and how often do its ranks talk?",
     REPLICAS: "dp is more than 1. What is averaged, how large is it here, and what hides it?",
-    STAGES: "pp is more than 1. How many layers has a stage, and for what does a stage wait?",
+    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches count?",
     AGAIN: "activations are checkpointed. What is kept, and what is computed once more?",
     ACROSS: "the plan needs several nodes. Which groups and hops lead from one node to another?",
 }
@@ -115,7 +115,6 @@ planned(
 WORDS_OF_BYTES = {
     TENSOR: "tp is more than 1. What does it divide, and what does each of its ranks hold whole?",
     REPLICAS: "dp is more than 1. What does this stage of ZeRO divide, and what does it repeat?",
-    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches are alive?",
 }
 BYTES = {
     "units": "Bytes are asked for, not GB or GiB.",
@@ -125,9 +124,8 @@ BYTES = {
     "tp": "tp divides weights, and 12·D of the 16·D numbers that a layer keeps for each token.",
     "whole-model": "The first stage has layers/pp of the layers.",
     "m": "A micro-batch has batch/(dp·m) sequences.",
-    "order": "In GPipe all m micro-batches are alive at once; in 1F1B at most pp are.",
+    "order": "In GPipe all m micro-batches are alive at once; in 1F1B pp are, and at most m.",
     "one-alive": "Several micro-batches are alive at once. How many in each schedule?",
-    "always-pp": "No more micro-batches can be alive than there are.",
     "not-again": "With checkpointing of each layer only the input is kept.",
     "keeps-nothing": "With checkpointing each layer's input stays, of all micro-batches alive.",
     "one-more": "While one layer is computed again, all of its own activations come on top, once.",
@@ -240,18 +238,20 @@ planned(
         "all-alive": "It would be the fastest if all m micro-batches were alive. How many are?",
         "tp-across": "tp leads across nodes, and nothing hides its calls. What should cross nodes?",
         "checkpoint": "Layers are computed twice. A faster plan fits without that.",
-        "dp": "dp is larger than in the fastest plan. How long is the backward that hides it?",
+        "dp": "dp is larger than in the fastest plan. For how long does backward hide gradients?",
         "tp": "tp is larger than in the fastest plan. What do its ranks send for each layer?",
         "pp": "pp is larger than in the fastest plan. How long do its stages stand idle?",
         "m": "m is larger than in the fastest plan. What comes once for each micro-batch?",
+        "less": "tp or pp is smaller than in the fastest plan. Is it left out, or too slow?",
         "slow": "A faster plan fits. Is it left out, or counted as too large or too slow?",
     },
     diagnoses={name: more(name) for name in ("checkpoint", "dp", "tp", "pp", "m")}
     | {
-        "none-left": says("list index out of range", "empty"),
+        "none-left": says("list index out of range", "empty sequence", "argument is empty"),
         "smallest": slow(lambda case, known, p: known[p][1] == min(k[1] for k in known.values())),
         "whole-states": fastest_by(2),
         "all-alive": fastest_by(3),
+        "less": slow(lambda case, known, p: p[1] < best_of(case)[1] or p[2] < best_of(case)[2]),
         "tp-across": slow(lambda case, known, p: p[1] > case.options["cluster"]["gpus"]),
     },
 )

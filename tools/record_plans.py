@@ -390,9 +390,12 @@ LARGER: dict[str, list[Other]] = {
         lambda plan: {"zero": min(plan["zero"], 1)},
         lambda plan: {"zero": min(2 * plan["zero"], 2)},
     ],
-    "order": [lambda plan: {"schedule": "gpipe"}, lambda plan: {"schedule": "1f1b"}],
+    "order": [
+        lambda plan: {"schedule": "gpipe"},
+        lambda plan: {"schedule": "1f1b"},
+        lambda plan: {"alive": plan["pp"]} if plan["schedule"] == "1f1b" else {},
+    ],
     "one-alive": [lambda plan: {"alive": 1}],
-    "always-pp": [lambda plan: {"alive": plan["pp"]} if plan["schedule"] == "1f1b" else {}],
     "not-again": [lambda plan: {"checkpoint": False}],
     "keeps-nothing": [lambda plan: {"alive": 1, "computed": 1} if plan["checkpoint"] else {}],
 }
@@ -414,34 +417,35 @@ def record_memory(model: Facts, plan: Facts) -> Facts:
         return two - one
 
     def of_a_layer(**changes: Any) -> int:
-        return of_activations(computed=1, checkpoint=False, **changes)
+        """What a layer keeps that is not the first: its input has a gradient."""
+        changes |= {"checkpoint": False}
+        return of_activations(computed=2, **changes) - of_activations(computed=1, **changes)
 
     dp, tp, m, again = (plan[name] for name in ("dp", "tp", "m", "checkpoint"))
     most = m if plan["schedule"] == "gpipe" else min(m, plan["pp"])
     layers = model["layers"] // plan["pp"]
     all_layers = model | {"layers": model["layers"] * plan["pp"]}
     weights, kept, layer = of_weights(), most * of_activations(), again * of_a_layer()
-    whole = most * of_activations(tp=1)
+    whole, whole_layer = most * of_activations(tp=1), again * of_a_layer(tp=1)
     four_each = of_weights(zero=0) - of_weights(zero=0, states=2)
     wrong["whole-model"] = [
         bytes_of(all_layers, plan),
-        of_weights(all_layers) + kept + layer,
-        weights + most * of_activations(all_layers) + layer,
+        right + of_weights(all_layers) - weights,
+        right + most * of_activations(all_layers) - kept,
     ]
     wrong["m"] = [bytes_of(model | {"batch": n * model["batch"]}, plan) for n in (m, dp, m * dp)]
     wrong["tp"] = [
-        weights + whole + again * of_a_layer(tp=1),
-        weights + (kept if again else whole / tp) + again * of_a_layer(tp=1) / tp,
-        of_weights(tp=1) + kept + layer,
+        right + whole - kept + whole_layer - layer,
+        weights + (kept if again else whole / tp) + whole_layer / tp if tp > 1 else right,
+        right + of_weights(tp=1) - weights,
     ]
     wrong["float32"] += [
-        weights + 2 * (kept + layer),
+        right + kept + layer,
         weights + (kept + layer) / 2,
         weights + four_each / 2 + kept + layer,
         weights + four_each / 2 / (dp if plan["zero"] == 2 else 1) + kept + layer,
     ]
-    more = (0, most, layers, layers * most)
-    wrong["one-more"] = [weights + kept + n * layer for n in more]
+    wrong["one-more"] = [right + (n - 1) * layer for n in (0, most, layers, layers * most)]
     wrong["units"] = [right / 1e9, right / 2**30]
     return {"given": {"model": model, "plan": plan}, "right": right, "wrong": wrong}
 
