@@ -89,6 +89,8 @@ states_whole, whole-states: ZeRO is for later
 ~ (4 + 12 / dp) => 16
 as_in_gpipe, all-alive: all micro-batches wait for their backward
 ~ min(m, pp) => m
+no_stages, less: stages stand idle
+~ if dp * tp <= n and => if dp * tp == n and
 one_node, gpus: gpus are those of the cluster
 ~ cluster["nodes"] * cluster["gpus"] => cluster["gpus"]
 one_micro_batch, slow: the bubble is forgotten

@@ -10,8 +10,7 @@ def term_by_term(model, cluster, plan):
     tokens = model["batch"] // (dp * m) * sequence
 
     def link(first, last):
-        inside = first // cluster["gpus"] == last // cluster["gpus"]
-        return cluster["intra"] if inside else cluster["inter"]
+        return cluster["intra" if first // cluster["gpus"] == last // cluster["gpus"] else "inter"]
 
     def all_reduce(n, nbytes, latency, bandwidth):
         return 2 * math.ceil(math.log2(n)) * latency + 2 * (n - 1) / n * nbytes / bandwidth
@@ -39,8 +38,6 @@ def played_step_by_step(model, cluster, plan):
         return cluster["intra" if a // cluster["gpus"] == b // cluster["gpus"] else "inter"]
 
     def ring(n, size, far):
-        if n == 1:
-            return 0
         a, b = pick(0, far)
         return 2 * (n - 1).bit_length() * a + 2 * size * (n - 1) / (n * b)
 
@@ -71,10 +68,9 @@ once_a_layer, once-a-layer: one block, one all_reduce
 whole_gradients, whole-gradients: the gradients of a layer are those of all its ranks
 ~ width**2 / tp, *link => width**2, *link
 of_one_micro_batch, bubble: the bubble is in forwards alone
--     return slots * layers * (forward + backward)
-+     return (m * (forward + backward) + (pp - 1) * backward) * layers
+~ slots * layers * (forward + backward) => (m * (forward + backward) + (pp - 1) * backward) * layers
 network_for_all, network: ranks talk over the network
-~ inside = first // cluster["gpus"] == last // cluster["gpus"] => inside = False
+~ first // cluster["gpus"] == last // cluster["gpus"] => False
 m_in_tokens, m: the batch of a replica is its micro-batch
 ~ // (dp * m) => // dp
 not_hidden, not-hidden: all gradients, then the mean
@@ -89,6 +85,8 @@ all_hops_each_time, hops: each micro-batch goes all the way
 ~ (sum(hops) + (m - 1) * max(hops)) => m * sum(hops)
 activations_of_four, float32: activations are float32
 ~ 2 * tokens * width, *link => 4 * tokens * width, *link
+hidden_by_one_backward, not-again: what is computed again hides nothing
+~ (layers - 1) * backward) => (layers - 1) * (2 * computing + talking))
 no_hops, no-hops: activations are small
 ~  + 2 * (sum(hops) + (m - 1) * max(hops)) =>
 no_attention, attention: 6 N D and no more
