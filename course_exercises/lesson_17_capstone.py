@@ -14,7 +14,7 @@ from typing import Any
 from course_check.cases import Case
 from course_check.exercise import Finding, Play
 from course_check.rules import without_a_word
-from course_check.usual_diagnoses import found
+from course_check.usual_diagnoses import OfPlay, found, says
 from course_exercises.declare import exercise, marked
 
 Facts = dict[str, Any]
@@ -22,13 +22,10 @@ TENSOR, REPLICAS, STAGES = "tensor parallelism", "several replicas", "several st
 AGAIN, ACROSS = "checkpointing", "more GPUs than a node has"
 WORDS: dict[str, str | None] = {
     TENSOR: "tp is more than 1. What does it divide, and how often do its ranks talk?",
-    REPLICAS: "dp is more than 1. What is averaged, how large is it on this rank, and which work "
-    "hides it?",
-    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches have to "
-    "pass before the last one is through?",
+    REPLICAS: "dp is more than 1. What is averaged, how large is it here, and what hides it?",
+    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches count?",
     AGAIN: "activations are checkpointed. What is kept, and what is computed once more?",
-    ACROSS: "the plan needs several nodes. Which ranks are in a group, and is one of them on "
-    "another node?",
+    ACROSS: "the plan needs several nodes. Which groups and hops lead from one node to another?",
 }
 
 
@@ -39,8 +36,7 @@ def table() -> dict[str, list[Facts]]:
 
 def recorded(given: list[tuple], of: str = "steps", mistake: str = "", way: int = 0) -> list[float]:
     """What was measured of this plan; or what would have been, of a program with a mistake."""
-    [args] = given
-    [entry] = (entry for entry in table()[of] if (*entry["given"].values(),) == args)
+    [entry] = (entry for entry in table()[of] if (*entry["given"].values(),) == given[0])
     return [float(entry["wrong"][mistake][way] if mistake else entry["right"])]
 
 
@@ -83,29 +79,23 @@ planned = partial(
 HINTS = {
     "units": "Seconds are asked for, not milliseconds or microseconds.",
     "backward-once": "The backward of a layer has twice the FLOPs of its forward.",
-    "not-again": "With checkpointing a layer's whole forward comes once more before its backward, "
-    "and tp's calls belong to it.",
-    "m": "A replica has batch/dp sequences in m micro-batches. Where does the number of "
-    "micro-batches count, and where does their size?",
-    "bubble": "All m micro-batches pass through pp stages. When the last one is through, "
-    "how many times has a stage's time for one micro-batch gone by?",
+    "not-again": "Checkpointing puts a layer's forward into its backward, with all of tp's calls.",
+    "m": "A replica has m micro-batches of batch/(dp·m) sequences. Where does each number count?",
+    "bubble": "How many times does a step take what a micro-batch takes on one of pp stages?",
     "once-a-layer": "With tp a layer has two all_reduces in forward, and two in backward.",
     "tp-is-silent": "tp's all_reduces are missing. Nothing hides them.",
     "tp-computes-all": "Each of tp ranks computes a part of every layer, not all of it.",
-    "whole-gradients": "A rank averages the gradients of what it holds: of its stage's layers, and "
-    "of its part of each.",
-    "not-hidden": "The all_reduces of gradients wait until the backward has ended. When could the "
-    "first begin?",
-    "all-hidden": "Averaging gradients takes no time here. Which all_reduce has no backward left "
-    "that could hide it?",
+    "whole-gradients": "A rank averages gradients of its stage's layers, and of its part of each.",
+    "not-hidden": "All gradients wait for the end of backward. When could the first be averaged?",
+    "all-hidden": "Too much averaging is hidden. Which all_reduce has no backward left to hide it?",
     "every-micro-batch": "Gradients are averaged for each micro-batch. Once in a step is enough.",
-    "no-hops": "The hops between stages are missing, or those of one direction are. There are "
-    "hops in forward and in backward, and nothing hides them.",
+    "no-hops": "Hops are missing. There are some in forward and in backward; nothing hides them.",
+    "hops": "A step waits for all hops of one micro-batch, and then m − 1 times for the slowest.",
     "network": "Ranks of one node talk over its own links. Which groups lie inside a node?",
     "inside": "Not all ranks are on one node. Which groups and which hops lead from node to node?",
-    "tp-across": "The ranks of a tp group are neighbours. How far apart are the numbers of two "
-    "ranks of a tp group, and of a dp group?",
+    "tp-across": "Ranks of a tp group are neighbours. How far apart are two ranks of a dp group?",
     "half-an-all-reduce": "An all_reduce sends about twice its bytes: it reduces, and gathers.",
+    "latency": "An all_reduce among n ranks has 2·⌈log₂ n⌉ latencies, not more and not fewer.",
     "attention": "Attention's products are missing: 4·t·T·D more for t tokens.",
     "float32": "A number of activations and gradients has 2 bytes.",
 }
@@ -125,23 +115,20 @@ planned(
 WORDS_OF_BYTES = {
     TENSOR: "tp is more than 1. What does it divide, and what does each of its ranks hold whole?",
     REPLICAS: "dp is more than 1. What does this stage of ZeRO divide, and what does it repeat?",
-    STAGES: "pp is more than 1. How many layers has a stage, and how many micro-batches are alive?",
 }
 BYTES = {
     "units": "Bytes are asked for, not GB or GiB.",
     "float32": "Weights, gradients and activations have 2 bytes a number; the states alone have 4.",
     "master": "States are three numbers of 4 bytes for each weight: a copy of it, and Adam's two.",
     "zero": "From stage 1 on the states are divided by dp, from stage 2 on the gradients too.",
+    "tp": "tp divides weights, and 12·D of the 16·D numbers that a layer keeps for each token.",
     "whole-model": "The first stage has layers/pp of the layers.",
     "m": "A micro-batch has batch/(dp·m) sequences.",
-    "order": "In GPipe all m micro-batches are alive at once; in 1F1B at most pp are.",
+    "order": "In GPipe all m micro-batches are alive at once; in 1F1B pp are, and at most m.",
     "one-alive": "Several micro-batches are alive at once. How many in each schedule?",
-    "always-pp": "No more micro-batches can be alive than there are.",
     "not-again": "With checkpointing of each layer only the input is kept.",
-    "keeps-nothing": "With checkpointing the input of every layer stays, of all micro-batches that "
-    "are alive.",
-    "one-more": "While a checkpointed layer is computed again, all of its own activations are "
-    "there, of one micro-batch.",
+    "keeps-nothing": "With checkpointing each layer's input stays, of all micro-batches alive.",
+    "one-more": "While one layer is computed again, all of its own activations come on top, once.",
 }
 
 planned(
@@ -160,23 +147,25 @@ planned(
 NAMES = ("dp", "tp", "pp", "m", "checkpoint")
 Plan = tuple[Any, ...]  # its numbers, in the order of NAMES
 MORE = 1.15  # of a GPU's memory: what a sum may be off, where little is kept
-Known = dict[Plan, tuple[float, float]]  # seconds and bytes of all plans that use every GPU
+# Of all plans that use every GPU their seconds, their bytes, and what they would need in stage 0 of
+# ZeRO, or in GPipe.
+Known = dict[Plan, tuple[float, ...]]
 
 
 def known_plans(case: Case) -> Known:
     [entry] = (entry for entry in table()["clusters"] if entry["given"] == case.options)
-    return {(*plan,): (seconds, size) for *plan, seconds, size in entry["plans"]}
+    return {(*row[:5],): (*row[5:],) for row in entry["plans"]}
 
 
-def best_of(case: Case) -> Plan:
+def best_of(case: Case, counted: int = 1) -> Plan:
     """The fastest plan of those that fit, also if they need ``MORE`` than was counted."""
     known, memory = known_plans(case), case.options["cluster"]["memory"]
-    return min((p for p in known if MORE * known[p][1] <= memory), key=lambda p: known[p][0])
+    fitting = (p for p in known if MORE * known[p][counted] <= memory)
+    return min(fitting, key=lambda p: known[p][0], default=())
 
 
 def best(given: list[tuple]) -> list[Facts]:
-    [(model, cluster)] = given
-    found = best_of(Case(1, options={"model": model, "cluster": cluster}))
+    found = best_of(Case(1, options=dict(zip(("model", "cluster"), *given, strict=True))))
     return [dict(zip(NAMES, found, strict=True))]
 
 
@@ -195,8 +184,8 @@ def nearly_the_fastest(play: Play) -> Iterator[Finding]:
             yield Finding("entries", f"it returns {got}, without {', '.join(missing)}")
             return
         known, plan, text = known_plans(play.case), chosen(play), f"it returns {got}"
-        cluster, fastest = play.case.options["cluster"], best_of(play.case)
-        (took, size), (least, _) = known.get(plan, (0.0, 0.0)), known[fastest]
+        cluster, least = play.case.options["cluster"], known[best_of(play.case)][0]
+        took, size, *_ = known.get(plan, (0.0, 0.0))
         if got["dp"] * got["tp"] * got["pp"] != cluster["nodes"] * cluster["gpus"]:
             yield Finding("gpus", text)
         elif plan not in known:
@@ -207,10 +196,28 @@ def nearly_the_fastest(play: Play) -> Iterator[Finding]:
             yield Finding("slow", f"{text}: {took:.4g} s, and {least:.4g} s is possible")
 
 
-def more(name: str) -> Callable[[Play], bool]:
-    """The plan is slow, and has more of this than the fastest that fits."""
+def slow(when: Callable[[Case, Known, Plan], bool]) -> OfPlay:
+    """A faster plan fits, and this is true of the one that was chosen."""
+    return lambda p: found("slow")(p) and when(p.case, known_plans(p.case), chosen(p))
+
+
+def more(name: str) -> OfPlay:
+    """The plan has more of this than the fastest that fits."""
     at = NAMES.index(name)
-    return lambda play: found("slow")(play) and chosen(play)[at] > best_of(play.case)[at]
+    return slow(lambda case, known, plan: plan[at] > best_of(case)[at])
+
+
+def fastest_by(counted: int) -> OfPlay:
+    """The plan would be the fastest, or nearly, if memory were counted in another way: the number
+    of its place in what is known."""
+
+    def when(case: Case, known: Known, plan: Plan) -> bool:
+        memory, fastest = case.options["cluster"]["memory"], known[best_of(case)][counted]
+        # Counted so, this plan fits, and the one that is the fastest may not fit.
+        fits = known[plan][counted] <= MORE * memory and memory < MORE * fastest
+        return fits and known[plan][0] <= 1.1 * known.get(best_of(case, counted), (0.0,))[0]
+
+    return slow(when)
 
 
 planned(
@@ -221,25 +228,30 @@ planned(
     free=["returned"],
     rules=[without_a_word, nearly_the_fastest],
     hints={
+        "none-left": "Was no plan found here? One fits: is it left out, or counted as too large?",
         "entries": "A plan has five entries: dp, tp, pp, m and checkpoint.",
         "gpus": "dp · tp · pp is the number of GPUs. None is left over.",
         "parts": "pp divides the layers, and dp · m the batch; m is a power of two here.",
         "memory": "It does not fit into a GPU's memory. Which plans do fit?",
-        "tp-across": "tp leads across nodes, and nothing hides its four calls in each layer. "
-        "Which kind of parallelism should cross nodes?",
+        "smallest": "This plan needs the least memory. Which one takes the fewest seconds?",
+        "whole-states": "It would be the fastest with undivided states. What does ZeRO 1 divide?",
+        "all-alive": "It would be the fastest if all m micro-batches were alive. How many are?",
+        "tp-across": "tp leads across nodes, and nothing hides its calls. What should cross nodes?",
         "checkpoint": "Layers are computed twice. A faster plan fits without that.",
-        "dp": "dp is larger than in the fastest plan. Which backward hides its gradients, and how "
-        "long does it last?",
-        "tp": "tp is larger than in the fastest plan. How much do its ranks send for each layer, "
-        "and what hides that?",
+        "dp": "dp is larger than in the fastest plan. For how long does backward hide gradients?",
+        "tp": "tp is larger than in the fastest plan. What do its ranks send for each layer?",
         "pp": "pp is larger than in the fastest plan. How long do its stages stand idle?",
         "m": "m is larger than in the fastest plan. What comes once for each micro-batch?",
+        "less": "tp or pp is smaller than in the fastest plan. Is it left out, or too slow?",
         "slow": "A faster plan fits. Is it left out, or counted as too large or too slow?",
     },
     diagnoses={name: more(name) for name in ("checkpoint", "dp", "tp", "pp", "m")}
     | {
-        "tp-across": lambda play: (
-            found("slow")(play) and chosen(play)[1] > play.case.options["cluster"]["gpus"]
-        ),
+        "none-left": says("list index out of range", "empty sequence", "argument is empty"),
+        "smallest": slow(lambda case, known, p: known[p][1] == min(k[1] for k in known.values())),
+        "whole-states": fastest_by(2),
+        "all-alive": fastest_by(3),
+        "less": slow(lambda case, known, p: p[1] < best_of(case)[1] or p[2] < best_of(case)[2]),
+        "tp-across": slow(lambda case, known, p: p[1] > case.options["cluster"]["gpus"]),
     },
 )

@@ -11,6 +11,7 @@ What a mistake would give is recorded in the same way, of a program that makes i
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -37,8 +38,8 @@ Facts = dict[str, Any]  # a model, a cluster, a plan, or what a skeleton does
 # ---- seconds: a skeleton of a plan ---------------------------------------------------------------
 
 
-def describe(model: Facts, cluster: Facts, plan: Facts, number: int = 2) -> Facts:
-    """What a rank computes and says, in seconds and bytes; a ``number`` has so many bytes."""
+def describe(model: Facts, cluster: Facts, plan: Facts) -> Facts:
+    """What a rank computes and says, in seconds and bytes; a number has two bytes."""
     width, sequence, tp = model["width"], model["sequence"], plan["tp"]
     tokens = model["batch"] // (plan["dp"] * plan["m"]) * sequence
     attention = 4 * tokens * sequence * width
@@ -49,12 +50,12 @@ def describe(model: Facts, cluster: Facts, plan: Facts, number: int = 2) -> Fact
         "backward": 2 * forward,
         "no attention": forward - attention / tp / cluster["flops"],
         "talks": (2, 2),  # of tp, in a layer's forward and backward
-        "talk": number * tokens * width,
-        "hops": (number * tokens * width,) * 2,  # there and back
-        "gradient": number * 12 * width**2 // tp,
-        "reduced": "behind",  # the last backward; or "after" it, behind "each", or "never"
+        "talk": 2 * tokens * width,
+        "hops": (2 * tokens * width,) * 2,  # there and back
+        "gradient": 2 * 12 * width**2 // tp,
+        "reduced": "behind",  # the last backward; or "before", "after", behind "each", "never"
         "again": (plan["checkpoint"], 2),  # whether a layer is computed again, and tp's calls then
-        "inner": "tp",  # the groups of neighbours
+        "inner": ("tp",),  # the groups of neighbours
         **{name: cluster[name] for name in ("nodes", "gpus", "intra", "inter")},
     }
 
@@ -72,6 +73,10 @@ def work(job: Facts) -> None:
         for _ in range(talks if job["tp"] > 1 else 0):
             dist.all_reduce(shard, group=groups["tp"])
 
+    def average(layer: int, *when: str) -> None:
+        if job["dp"] > 1 and job["reduced"] in when:
+            begun.append(dist.all_reduce(gradients[layer], group=groups["dp"], async_op=True))
+
     def hand_on(tensor: torch.Tensor, boundary: int, peer: int) -> None:
         if boundary in hops:
             begun.append(dist.isend(tensor, group=hops[boundary], group_dst=peer))
@@ -88,12 +93,12 @@ def work(job: Facts) -> None:
     for micro in range(job["m"]):
         wait_for(back, stage, 1)
         for layer in range(job["layers"]):
+            last = micro == job["m"] - 1
+            average(layer, *["before"] * last)
             if job["again"][0]:
                 one_layer(job["forward"], job["again"][1])
             one_layer(job["backward"], job["talks"][1])
-            due = job["reduced"] == "each" or (job["reduced"] == "behind" and micro == job["m"] - 1)
-            if due and job["dp"] > 1:
-                begun.append(dist.all_reduce(gradients[layer], group=groups["dp"], async_op=True))
+            average(layer, "each", *["behind"] * last)
         hand_on(back, stage - 1, 0)
     for gradient in gradients if job["reduced"] == "after" and job["dp"] > 1 else ():
         dist.all_reduce(gradient, group=groups["dp"])
@@ -105,9 +110,7 @@ def make_groups(job: Facts) -> tuple[int, dict[str, Any], dict[int, Any]]:
     """The stage of this rank, its groups of tp and dp, and its boundaries with other stages."""
     dp, tp = job["dp"], job["tp"]
     stage, mine, hops = dist.get_rank() // (dp * tp), {}, {}
-    steps = {"tp": (tp, 1), "dp": (dp, tp)}
-    if job["inner"] == "dp":
-        steps = {"tp": (tp, dp), "dp": (dp, 1)}
+    steps = {"tp": (tp, dp), "dp": (dp, tp)} | {name: (job[name], 1) for name in job["inner"]}
     for other in range(job["pp"]):
         first = other * dp * tp
         for name, (n, step) in steps.items():
@@ -154,44 +157,93 @@ def bubbles(job: Facts) -> Iterator[float]:
     yield whole + others * others * one
 
 
+def hops_of(job: Facts) -> float:
+    """Seconds of a step that hops from stage to stage take."""
+    return time_of(job) - time_of(job | {"hops": (1, 1)})
+
+
+def other_hops(job: Facts) -> Iterator[float]:
+    """All hops for each micro-batch, for one alone, and the slowest for each."""
+    m, without = job["m"], time_of(job) - hops_of(job)
+    one, two = (hops_of(job | {"m": m}) for m in (1, 2))
+    yield without + m * one
+    yield without + one
+    yield without + m * (two - one)
+
+
+def averaged_as_in(job: Facts, other: Facts) -> float:
+    """As much is left of averaging as in another job."""
+    never = {"reduced": "never"}
+    return time_of(job | never) + time_of(other) - time_of(other | never)
+
+
 Other = Callable[[Facts], Facts]
+
+
+def times(factor: int, *names: str) -> Other:
+    """So many times the seconds or bytes of these."""
+    return lambda job: {
+        name: tuple(factor * size for size in job[name]) if name == "hops" else factor * job[name]
+        for name in names
+    }
+
+
+def latencies(steps: Callable[[int], float]) -> Other:
+    """Among n ranks so many latencies, there and back, in place of ⌈log₂ n⌉."""
+
+    def way(job: Facts) -> Facts:
+        n = max(job["dp"], job["tp"], 2)
+        factor = steps(n) / math.ceil(math.log2(n))
+        return {link: (factor * job[link][0], job[link][1]) for link in ("intra", "inter")}
+
+    return way
+
+
 SLOWER: dict[str, list[Other]] = {
     "backward-once": [lambda job: {"backward": job["forward"]}],
     "not-again": [lambda job: {"again": (False, 0)}, lambda job: {"again": (job["again"][0], 0)}],
     "m": [
         lambda job: {"m": 1},
-        lambda job: {
-            "forward": job["m"] * job["forward"],
-            "backward": job["m"] * job["backward"],
-            "talk": job["m"] * job["talk"],
-            "hops": tuple(job["m"] * size for size in job["hops"]),
-        },
+        lambda job: times(job["m"], "forward", "backward", "talk", "hops")(job),
     ],
     "once-a-layer": [
         lambda job: {"talks": (1, 1), "again": (job["again"][0], 1)},
         lambda job: {"talks": (2, 0)},
     ],
     "tp-is-silent": [lambda job: {"talks": (0, 0), "again": (job["again"][0], 0)}],
-    "tp-computes-all": [
-        lambda job: {k: job["tp"] * job[k] for k in ("forward", "backward")},
-    ],
+    "tp-computes-all": [lambda job: times(job["tp"], "forward", "backward")(job)],
     "whole-gradients": [
-        lambda job: {"gradient": job["pp"] * job["gradient"]},
-        lambda job: {"gradient": job["tp"] * job["gradient"]},
-        lambda job: {"gradient": job["pp"] * job["tp"] * job["gradient"]},
+        lambda job: times(job["pp"], "gradient")(job),
+        lambda job: times(job["tp"], "gradient")(job),
+        lambda job: times(job["pp"] * job["tp"], "gradient")(job),
     ],
     "not-hidden": [lambda job: {"reduced": "after"}],
-    "all-hidden": [lambda job: {"reduced": "never"}],
+    "all-hidden": [lambda job: {"reduced": "never"}, lambda job: {"reduced": "before"}],
     "every-micro-batch": [lambda job: {"reduced": "each"}],
     "no-hops": [lambda job: {"hops": (1, 1)}, lambda job: {"hops": (job["hops"][0], 1)}],
     "network": [lambda job: {"gpus": 1, "nodes": job["gpus"] * job["nodes"]}],
     "inside": [lambda job: {"inter": job["intra"]}],
-    "tp-across": [lambda job: {"inner": "dp"}],
+    "tp-across": [lambda job: {"inner": ("dp",)}, lambda job: {"inner": ("dp", "tp")}],
     "half-an-all-reduce": [
         lambda job: {"talk": job["talk"] // 2, "gradient": job["gradient"] // 2},
     ],
+    "latency": [
+        latencies(lambda n: math.ceil(math.log2(n)) / 2),
+        latencies(math.log2),
+        latencies(lambda n: math.floor(math.log2(n))),
+        latencies(lambda n: n - 1),
+        latencies(lambda n: 0),
+    ],
     "attention": [
         lambda job: {"forward": job["no attention"], "backward": 2 * job["no attention"]},
+    ],
+    "float32": [
+        times(2, "talk", "hops", "gradient"),
+        times(2, "talk", "hops"),
+        times(2, "talk"),
+        times(2, "hops"),
+        times(2, "gradient"),
+        lambda job: {"gradient": job["gradient"] // 2},
     ],
 }
 
@@ -200,7 +252,14 @@ def record_step(model: Facts, cluster: Facts, plan: Facts) -> Facts:
     """The seconds of a plan, and by each mistake what they would be with it."""
     job = describe(model, cluster, plan)
     wrong = {name: [time_of(job | way(job)) for way in ways] for name, ways in SLOWER.items()}
-    wrong["float32"] = [time_of(describe(model, cluster, plan, number=4))]
+    all_layers = job | {"pp": 1, "m": 1, "layers": model["layers"]}
+    wrong["whole-gradients"].append(averaged_as_in(job, all_layers))
+    wrong["not-again"].append(averaged_as_in(job, job | {"again": (False, 0)}))
+    wrong["m"].append(
+        time_of(describe(model | {"batch": plan["dp"] * model["batch"]}, cluster, plan))
+    )
+    wrong["inside"].append(time_of(job) - hops_of(job) + hops_of(job | {"inter": job["intra"]}))
+    wrong["hops"] = [*other_hops(job)]
     wrong["bubble"] = [*bubbles(job)]
     wrong["units"] = [1e3 * time_of(job), 1e6 * time_of(job)]
     given = {"model": model, "cluster": cluster, "plan": plan}
@@ -331,9 +390,12 @@ LARGER: dict[str, list[Other]] = {
         lambda plan: {"zero": min(plan["zero"], 1)},
         lambda plan: {"zero": min(2 * plan["zero"], 2)},
     ],
-    "order": [lambda plan: {"schedule": "gpipe"}, lambda plan: {"schedule": "1f1b"}],
+    "order": [
+        lambda plan: {"schedule": "gpipe"},
+        lambda plan: {"schedule": "1f1b"},
+        lambda plan: {"alive": plan["pp"]} if plan["schedule"] == "1f1b" else {},
+    ],
     "one-alive": [lambda plan: {"alive": 1}],
-    "always-pp": [lambda plan: {"alive": plan["pp"]} if plan["schedule"] == "1f1b" else {}],
     "not-again": [lambda plan: {"checkpoint": False}],
     "keeps-nothing": [lambda plan: {"alive": 1, "computed": 1} if plan["checkpoint"] else {}],
 }
@@ -345,13 +407,45 @@ def record_memory(model: Facts, plan: Facts) -> Facts:
     wrong: dict[str, list[float]] = {
         name: [bytes_of(model, plan | way(plan)) for way in ways] for name, ways in LARGER.items()
     }
+
+    def of_weights(model: Facts = model, **changes: Any) -> int:
+        return bytes_of(model, plan | changes | {"alive": 0})
+
+    def of_activations(model: Facts = model, **changes: Any) -> int:
+        """What one more micro-batch keeps."""
+        one, two = (bytes_of(model, plan | changes | {"alive": n}) for n in (1, 2))
+        return two - one
+
+    def of_a_layer(**changes: Any) -> int:
+        """What a layer keeps that is not the first: its input has a gradient."""
+        changes |= {"checkpoint": False}
+        return of_activations(computed=2, **changes) - of_activations(computed=1, **changes)
+
+    dp, tp, m, again = (plan[name] for name in ("dp", "tp", "m", "checkpoint"))
+    most = m if plan["schedule"] == "gpipe" else min(m, plan["pp"])
+    layers = model["layers"] // plan["pp"]
     all_layers = model | {"layers": model["layers"] * plan["pp"]}
-    wrong["whole-model"] = [bytes_of(all_layers, plan)]
-    wrong["m"] = [bytes_of(model | {"batch": model["batch"] * plan["m"]}, plan)]
-    one = plan | {"alive": 1, "computed": 1, "checkpoint": False}
-    inside = bytes_of(model, one) - bytes_of(model, one | {"alive": 0})
-    others = (plan["m"] if plan["schedule"] == "gpipe" else min(plan["m"], plan["pp"])) - 1
-    wrong["one-more"] = [right + n * inside * plan["checkpoint"] for n in (-1, others)]
+    weights, kept, layer = of_weights(), most * of_activations(), again * of_a_layer()
+    whole, whole_layer = most * of_activations(tp=1), again * of_a_layer(tp=1)
+    four_each = of_weights(zero=0) - of_weights(zero=0, states=2)
+    wrong["whole-model"] = [
+        bytes_of(all_layers, plan),
+        right + of_weights(all_layers) - weights,
+        right + most * of_activations(all_layers) - kept,
+    ]
+    wrong["m"] = [bytes_of(model | {"batch": n * model["batch"]}, plan) for n in (m, dp, m * dp)]
+    wrong["tp"] = [
+        right + whole - kept + whole_layer - layer,
+        weights + (kept if again else whole / tp) + whole_layer / tp if tp > 1 else right,
+        right + of_weights(tp=1) - weights,
+    ]
+    wrong["float32"] += [
+        right + kept + layer,
+        weights + (kept + layer) / 2,
+        weights + four_each / 2 + kept + layer,
+        weights + four_each / 2 / (dp if plan["zero"] == 2 else 1) + kept + layer,
+    ]
+    wrong["one-more"] = [right + (n - 1) * layer for n in (0, most, layers, layers * most)]
     wrong["units"] = [right / 1e9, right / 2**30]
     return {"given": {"model": model, "plan": plan}, "right": right, "wrong": wrong}
 
@@ -383,6 +477,7 @@ STEPS = [
     (SMALL, FAST, plan_of(1, 1, 1, 2, True)),
     (WIDE, PLAIN, plan_of(2, 2, 1, 2)),
     (WIDE, PLAIN, plan_of(8, 1, 1, 1)),
+    (WIDE, PLAIN, plan_of(8, 1, 1, 1, True)),
     (WIDE, FAST, plan_of(2, 8, 1, 2)),
     (LONG, FAST, plan_of(4, 4, 1, 2)),
     (LONG, PLAIN, plan_of(4, 4, 1, 2, True)),
@@ -392,7 +487,6 @@ STEPS = [
     (WIDE, FAST, plan_of(2, 4, 2, 4)),
     (WIDE, SLOW, plan_of(4, 1, 4, 2)),
     (WIDE, FAST, plan_of(2, 2, 4, 4, True)),
-    (LONG, FAST, plan_of(2, 2, 4, 4)),
     (WIDE, PLAIN, plan_of(1, 2, 8, 16)),
     (THIN, SLOW, plan_of(12, 1, 1, 1)),
     (LONG, SLOW, plan_of(2, 2, 4, 2, True)),
@@ -436,12 +530,14 @@ def all_plans(model: Facts, cluster: Facts) -> Iterator[Facts]:
 
 
 def record_all(model: Facts, cluster: Facts) -> Facts:
-    """Of each plan its numbers, its seconds and its bytes."""
+    """Of each plan its numbers, its seconds, and its bytes: as asked, in ZeRO 0, and in GPipe."""
     rows = []
     for plan in all_plans(model, cluster):
-        kept = plan | {"zero": 1, "schedule": "1f1b"}
+        kept = [
+            plan | {"zero": z, "schedule": s} for z, s in ((1, "1f1b"), (0, "1f1b"), (1, "gpipe"))
+        ]
         seconds = time_of(describe(model, cluster, plan))
-        rows.append([*plan.values(), seconds, bytes_of(model, kept)])
+        rows.append([*plan.values(), seconds, *(bytes_of(model, each) for each in kept)])
     return {"given": {"model": model, "cluster": cluster}, "plans": rows}
 
 

@@ -4,41 +4,29 @@ import itertools
 from itertools import product
 
 
-def branch_by_branch(model, cluster):
+def fastest_first(model, cluster):
+    """By their seconds, with tp inside a node; the first that fits."""
     gpus, n = cluster["gpus"], cluster["gpus"] * cluster["nodes"]
-    best, least = None, float("inf")
-    width, sequence = model["width"], model["sequence"]
-    tp = 1
-    while tp <= gpus:  # tp stays inside a node
-        pp = 1
-        while tp * pp <= n:
-            dp = n // tp // pp
-            layers = model["layers"] // pp
-            m = 1
-            while model["layers"] % pp == 0 and model["batch"] % (dp * m) == 0:
-                tokens = model["batch"] * sequence // dp // m
-                act = 2 * tokens * width
-                alpha, rate = cluster["intra"]
-                talk = 4 * (tp.bit_length() - 1) * alpha + 4 * (tp - 1) / tp * act / rate
-                work = tokens * width * (24 * width + 4 * sequence) / tp / cluster["flops"]
-                weights = 12 * width * width * layers / tp
-                for checkpoint in (0, 1):
-                    layer = act * (4 + 12 / tp)
-                    kept = min(m, pp) * layers * (act if checkpoint else layer) + checkpoint * layer
-                    there = (2 + checkpoint) * talk + (3 + checkpoint) * work
-                    back = there - talk - work
-                    alpha, rate = cluster["intra" if dp * tp <= gpus else "inter"]
-                    size = 24 * width**2 / tp
-                    d = 2 * (dp.bit_length() - 1) * alpha + 2 * (dp - 1) / dp * size / rate
-                    total = (m + pp - 1) * layers * there + d + (layers - 1) * max(0, d - back)
-                    alpha, rate = cluster["inter" if n > gpus else "intra"]
-                    total += 2 * (m + pp - 2) * (alpha + act / rate) if pp > 1 else 0
-                    if weights * (4 + 12 / dp) + kept <= cluster["memory"] and total < least:
-                        least, best = total, (dp, tp, pp, m, bool(checkpoint))
-                m *= 2
-            pp *= 2
-        tp *= 2
-    return {name: best[i] for i, name in enumerate(["dp", "tp", "pp", "m", "checkpoint"])}
+    width, sequence, timed = model["width"], model["sequence"], []
+    for i, j, k, again in product(range(gpus.bit_length()), range(9), range(9), (0, 1)):
+        tp, pp, m = 2**i, 2**j, 2**k
+        dp, layers = n // (tp * pp), model["layers"] // pp
+        if tp * pp > n or model["layers"] % pp or model["batch"] % (dp * m):
+            continue
+        act, (alpha, rate) = 2 * width * sequence * model["batch"] // (dp * m), cluster["intra"]
+        talk = 4 * i * alpha + 4 * (tp - 1) / tp * act / rate
+        work = act * (12 * width + 2 * sequence) / tp / cluster["flops"]
+        there = (2 + again) * talk + (3 + again) * work
+        alpha, rate = cluster["intra" if dp * tp <= gpus else "inter"]
+        d = 2 * (dp.bit_length() - 1) * alpha + 48 * (dp - 1) / dp * width**2 / tp / rate
+        total = (m + pp - 1) * layers * there + d + (layers - 1) * max(0, d - there + talk + work)
+        alpha, rate = cluster["inter" if n > gpus else "intra"]
+        total += 2 * (m + pp - 2) * (alpha + act / rate) if pp > 1 else 0
+        kept = min(m, pp) * layers * act * (1 if again else 4 + 12 / tp)
+        kept += again * act * (4 + 12 / tp) + 12 * width * width * layers / tp * (4 + 12 / dp)
+        timed.append((total, (dp, tp, pp, m, bool(again)), kept))
+    [best, *_] = (plan for _, plan, kept in sorted(timed) if kept <= cluster["memory"])
+    return dict(zip(["dp", "tp", "pp", "m", "checkpoint"], best, strict=True))
 
 
 WRONG = """
@@ -50,6 +38,10 @@ tp_across, tp: what is cut most is done first
 + lambda p: (-p["tp"], step_seconds(model, cluster, p))
 tp_is_free, tp-across: tp talks inside a node, wherever it is
 ~ all_reduce(tp, 2 * tokens * width, tp - 1) => all_reduce(tp, 2 * tokens * width, 0)
+never_again, none-left: checkpointing is for the patient
+~ (False, True) => (False,)
+no_stages, less: stages stand idle
+~ pp == 0 => pp != 1
 one_node, gpus: gpus are those of the cluster
 ~ cluster["nodes"] * cluster["gpus"] => cluster["gpus"]
 one_micro_batch, slow: the bubble is forgotten

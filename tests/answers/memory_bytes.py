@@ -18,4 +18,6 @@ WRONG = """
 == solution
 all_alive, order: every micro-batch is kept until its backward
 ~ m if plan["schedule"] == "gpipe" else min(m, pp) => m
+inputs_alone, one-more: what is computed again is forgotten
+~ 2 * tokens * width + layer => 2 * tokens * width
 """

@@ -41,4 +41,6 @@ WRONG = """
 == solution
 once_a_layer, once-a-layer: one block, one all_reduce
 ~ talking = 2 * => talking =
+hidden_by_one_backward, not-again: what is computed again hides nothing
+~ (layers - 1) * backward) => (layers - 1) * (2 * computing + talking))
 """
