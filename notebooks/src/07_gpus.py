@@ -111,7 +111,7 @@ draw.timeline(blind, caption="The host is done at once. The communicator's strea
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, one right after the other (plain calls, with nothing between them), and return the mean. Make one more call before these, a *warm-up*, and do not time it: a real group connects its ranks in its first call. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, one right after the other (plain calls, with nothing between them), and return the mean. On real GPUs, make a *warm-up* call first, and do not time it: a group connects its ranks in its first call. `x` may hold anything afterwards.
 #
 # *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #

@@ -34,6 +34,9 @@ synchronizes_each, host-waits: to be sure that each has ended
 -         dist.all_reduce(x)
 +         dist.all_reduce(x)
 +         torch.get_device_module(x.device).synchronize()
+warms_up_for_one, repeats: the second call is the fast one
+~ range(repeats) => range(1)
+~  / repeats =>
 == with_events
 once, repeats: one call is timed: nothing seems to be gained by more
 ~ range(repeats) => range(1)
