@@ -308,7 +308,7 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. The rest is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. The difference is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #
