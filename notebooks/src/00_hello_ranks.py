@@ -19,7 +19,7 @@
 #
 # Before any explanation, here is a whole distributed training job. The model learns from 1,442 real handwritten digits, 8 × 8 pixels each, and is tested on 355 more. Read `train` as you would read any training loop. Only two places are unusual:
 #
-# * `mine` is this process's part of the batch: every `world_size`-th image, starting at index `rank`. (`rank` is its number, and `world_size` the number of processes.)
+# * `mine` is this process's part of the batch: every `world_size`-th image, starting at index `rank`. (`rank` is the process's number, and `world_size` counts the processes.)
 # * After `backward()`, each gradient goes through `dist.all_reduce`, which adds up the gradients of all processes and gives every process the sum. Divided by the number of processes, the sum is the average.
 #
 # `span` names a stretch of time for a picture further down. `run(train, world_size=4)` calls the function in four new processes, the *ranks*.

@@ -276,7 +276,7 @@ with expect(Hazard):
 #
 # **Optional · 01.2 · difficulty ●●○ · about 15 minutes**
 #
-# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. It works for every n ≥ 2, as the proof below the hint shows.
+# Back to the round trip, without its deadlock. One way out is `isend`. The other needs only `send` and `recv` in the right order: **even ranks send first, odd ranks receive first**. When n is odd, the last rank and rank 0 are both even, and both send first. Even so, it works for every n ≥ 2, as the proof below the hint shows.
 #
 # **Goal.** Every rank returns a new tensor that holds what its left neighbour had; rank 0 gets the last rank's. `mine` stays as it was, and only send and receive are used. *Core* plays 2 to 5 ranks; *sturdy* adds a single rank, more ranks, and 01.1's other tensors.
 #
@@ -464,7 +464,7 @@ assert torch.equal(torch.cat(smoothed.results), (padded[:-2] + padded[1:-1] + pa
 assert [smoothed.trace.bytes_sent(rank) for rank in range(4)] == [4, 8, 8, 4]
 
 # %% [markdown] id="01-c8cd81"
-# **On NCCL, a batch is the way to exchange**, and three things from this page no longer hold:
+# **On NCCL, a batch is the way to exchange**, and three things differ from this page:
 #
 # * *NCCL ignores tags.* The two letters from above would arrive in the order in which they were sent, each in the other's tensor, without an error.
 # * *A lone isend and a lone irecv may be queued on the GPU, one behind the other.* If both ranks queue their send first, each waits for a recv that stands behind the other's send. The calls of a batch progress together.

@@ -203,7 +203,7 @@ check(my_broadcast)
 # <details>
 # <summary>Hint: how many inboxes?</summary>
 #
-# `[box] * 4` is a list with four places and one tensor. And a recv without `src` takes whatever comes first; how would you know where it belongs?
+# `[box] * 4` is a list with four places and one tensor. And a recv without `src` takes whatever comes first; what tells you where it belongs?
 #
 # </details>
 
@@ -243,7 +243,7 @@ check(my_gather)
 # %% [markdown] id="02-f4ce12"
 # ## Which operation?
 #
-# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the result must not depend on either. A sum of floats does depend on both, in the last digits: (a + b) + c may be rounded differently from a + (b + c). So two backends may differ there. AVG divides the sum by the number of ranks, and refuses integers. Integers have bitwise operators as well: `BAND`, `BOR`, `BXOR`.
+# A reduction combines numbers, and the *reduce operator* says how. The default is `dist.ReduceOp.SUM`. The backend chooses the order and the grouping, so the result must not depend on either. A sum of floats does, in the last digits: (a + b) + c may be rounded differently from a + (b + c). So backends may differ. AVG divides the sum by the number of ranks; gloo refuses it for integers. Integers have bitwise operators, but not on NCCL: `BAND`, `BOR`, `BXOR`.
 
 # %% id="02-6119fd"
 def reduced(name):
@@ -523,7 +523,7 @@ print("gloo alone:", unseen[0], "on every rank")
 # * **Strides.** Gloo's collectives take a tensor whose elements fill one stretch of memory. It may be transposed, provided that it is transposed on all ranks. With `x[::2]`, gloo alone moves wrong elements and reports no error; `run` reports one. Send and recv take contiguous tensors only. `x.contiguous()` is safe everywhere; copy the result back if the call works in place.
 # * **Objects.** `broadcast_object_list`, `all_gather_object` and their relatives pickle anything. Use them for settings, not for tensors, and only among ranks that you trust: a pickle can contain code.
 # * **`barrier()`** moves no data: no rank leaves before all have come. Use it before you read a clock, or a file that another rank writes. Tensors need none: a recv already waits for its message.
-# * **On GPUs**, NCCL has the same contracts. But a call only puts work into a queue of the GPU and returns, and `wait()` lets only the GPU wait, not the CPU.
+# * **On GPUs**, NCCL has the same contracts. But a call only puts work into a queue of the GPU and returns, and `wait()` makes only the GPU wait, not the CPU.
 #
 # ## Roads not taken
 #

@@ -278,7 +278,7 @@ draw.lines({"real processes": (ranks, real), "simulated": (ranks, modelled)},
 # How good can it get? There are two lower bounds for algorithms made of sends and receives, the second with a condition:
 #
 # * **Bandwidth.** Adding up n tensors takes at least n − 1 transfers of S bytes, and n − 1 more until every rank has the sum. That makes 2(n − 1)·S bytes. At best n links share them evenly: $\frac{2(n-1)}{n}S\beta$ (Patarasuk and Yuan, 2009; Chan and others, 2007).
-# * **Latency.** In the one-port model, the number of ranks that a tensor has reached at most doubles each round. So n ranks need at least $\lceil\log_2n\rceil\,\alpha$. Our model knows no such bound.
+# * **Latency.** In the one-port model, the number of ranks that a tensor has reached at most doubles each round. So n ranks need at least $\lceil\log_2n\rceil\,\alpha$. Our model has no such bound.
 #
 # The cell simulates S = 262,144 bytes on 100 Gb/s Ethernet. With `collectives="messages"`, `simulate` sends `reduce` and `broadcast` along binomial trees, message by message. Without it, `simulate` sends no messages for a collective: it computes the time of several textbook algorithms (Thakur, Rabenseifner and Gropp, 2005) and takes the shortest. The curve `best_formula` shows this time for an all_reduce.
 
@@ -308,7 +308,7 @@ draw.lines({name: (ranks, times) for name, times in took.items()}, xlabel="ranks
            "logarithm. The bandwidth bound levels off.")
 
 # %% [markdown] id="03-9d7e26"
-# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. The rest is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
+# On 128 ranks the star takes 14.7 times as long as the tree. The best formula takes 2.7 times the bandwidth bound. The difference is pure latency: 14 α = 2·log₂ 128·α, as the last assertion says. The bound itself levels off at 2·S·β: more ranks need not mean ever more bytes on a link. Lesson 04 shows how.
 #
 # ## Your turn: bus_bandwidth
 #

@@ -462,7 +462,7 @@ with expect(CheckFailed):
 #
 # * **Small tensors are packed.** Each call of a ring costs 2(n−1)·α, however few bytes it carries, so libraries put small gradients together before they sum them. Baidu brought the chunked ring to training in 2017; Horovod (Sergeev and Del Balso, 2018) packs its gradients into one buffer, and DistributedDataParallel packs them into *buckets* (lesson 06).
 # * **gloo** also uses rings. **NCCL** runs several rings at once, and since version 2.4 also double binary trees. It chooses by size and topology; the variable `NCCL_ALGO` overrides the choice.
-# * **On GPUs** our ring may hang. In one group, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both calls together, as a pair, which works on gloo, too:
+# * **On GPUs** our ring may hang. In a process group, NCCL carries out a rank's sends and receives in the order of the calls, and here every rank calls send first: each can wait for its neighbour's receive, which stands behind that neighbour's send. So start both together, as a pair, which works on gloo, too:
 #
 # ```python
 # pair = [dist.P2POp(dist.isend, outbox, right), dist.P2POp(dist.irecv, inbox, left)]

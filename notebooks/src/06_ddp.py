@@ -417,7 +417,7 @@ check(accumulate_step)
 # %% [markdown] id="06-e82400"
 # ## Break it
 #
-# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (With `run` you would read the same some seconds later.)
+# **First**, rank 0 has three batches and rank 1 only two. We run this in the simulator, which knows at once that nobody is left to answer. (`run` would say the same a few seconds later.)
 #
 # The sampler's padding prevents this. Where the number of batches is unknown (streamed or filtered data), `Join` helps: a rank that has run out answers the collectives of the others with zeros until all are done. (The mean still divides by the number of *all* ranks.) This costs two `all_reduce` calls of 4 bytes in each forward pass, and one at the end.
 #

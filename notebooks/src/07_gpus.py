@@ -70,7 +70,7 @@ assert abs(without - 2 * launch) < 1e-12 and abs(with_it - 20e-3) < 1e-12
 #
 # ## What `wait()` does
 #
-# NCCL's calls are kernels as well. A plain `all_reduce(x)` runs in the *current* stream, the compute stream, like other kernels (since torch 2.7; before, it had a stream of its own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, where the reduction starts when the compute stream has done all that it was given before. `work.wait()` later makes the compute stream wait for the sum. A profiler shows plain calls among your kernels, and asynchronous ones in a row of their own.
+# NCCL's calls are kernels as well. A plain `all_reduce(x)` runs in the *current* stream, the compute stream, like other kernels (up to torch 2.7 it had a stream of its own). With `async_op=True` it runs beside them: each process group has a *communicator* with a stream of its own, where the reduction starts when the compute stream has done all that it was given before. `work.wait()` later makes the compute stream wait for the sum. A profiler shows plain calls among your kernels, and asynchronous ones in a row of their own.
 #
 # | call | the host | the compute stream |
 # |---|---|---|
@@ -111,9 +111,9 @@ draw.timeline(blind, caption="The host is done at once. The communicator's strea
 #
 # **Required · 07.1 · difficulty ●●○ · about 20 minutes**
 #
-# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, one right after the other (plain calls, with nothing between them), and return the mean. On real GPUs, make a *warm-up* call first, and do not time it: a group connects its ranks in its first call. `x` may hold anything afterwards.
+# **Goal.** Measure how long one `all_reduce` of `x` takes on the GPUs, and return the seconds as a float, the same on every rank to within a few microseconds. The ranks come with work already in their streams, more on some than on others; this work must not be counted. Call `all_reduce` on `x` `repeats` times, one right after the other (plain calls, nothing between them), and return the mean. An untimed *warm-up* call may come first; on real GPUs it must, because a group connects its ranks in its first call. `x` may hold anything afterwards.
 #
-# *Core* asks for 2 to 5 ranks and tensors of some hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
+# *Core* asks for 2 to 5 ranks and tensors of several hundred kilobytes. *Sturdy* adds eight ranks. The check runs on modelled GPUs.
 #
 # <details>
 # <summary>Hint: when may the stopwatch start?</summary>
@@ -162,7 +162,7 @@ check(all_reduce_seconds)
 #
 # Take a model of four layers. Each needs F = 1 ms in the forward pass and B = 2 ms in the backward pass, and each has gradients of 1 MiB; the optimizer takes 0.5 ms. How long is a step on two ranks?
 #
-# **One after another**, each layer's reduction takes c = α + S·β = 1.059 ms after its backward, and computing waits for it: 4 · (F + B + c) + 0.5 = **16.73 ms**.
+# **One after another**, each layer's reduction, one exchange, takes c = α + S·β = 1.059 ms, and computing waits for it: 4 · (F + B + c) + 0.5 = **16.73 ms**.
 #
 # **Overlapped**, the reductions run on the communicator's stream while the next layer computes. Two streams work side by side, and the longer one decides:
 #
@@ -316,7 +316,7 @@ check(average_while_computing)
 #
 # One of four ranks, a **straggler**, computes for 6 ms instead of 2 ms. All four then call `all_reduce`. A profiler on each GPU shows how long the reduction's kernel ran. On real GPUs, wrap a few steps in `profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])`, as in [lesson 06](06_ddp.ipynb), and call `export_chrome_trace(f"trace{rank}.json")` on each rank.
 #
-# Before you read on: on which rank does the kernel run longest?
+# Before you read on: on which ranks does the kernel run longest?
 
 # %% id="07-f1d938"
 def one_is_slow():

@@ -60,7 +60,7 @@ assert simulate(in_the_world, world_size=6).results == reference
 # %% [markdown] id="08-fb86cf"
 # ## A group is a promise
 #
-# `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can hold collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Your program has to keep three rules:
+# `dist.new_group(ranks)` makes a **group**, also called a process group: ranks that can have collectives of their own. Every collective takes it as `group=`; without one it means the group of all ranks. Your program has to keep three rules:
 #
 # 1. **Everybody calls `new_group`**, even ranks that are not in the group.
 # 2. **Everybody makes the same groups in the same order.** The k-th call of each rank is for the k-th group.
