@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step all six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
+# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
 # | **Learn** | what autograd needs where a model is cut; why stages idle, and how much; what a schedule holds in memory; what interleaving and zero bubble buy |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (send and receive), [07](07_gpus.ipynb) (batches on NCCL) and [08](08_groups.ipynb) (meshes) |
 # | **Time** | about 70 minutes with the required exercise, 120 with the optional ones as well |
@@ -533,7 +533,7 @@ with expect(Deadlock):
 #
 # * **Old weights.** PipeDream never empties the pipeline: a stage goes on with weights that are some steps old. There is no bubble, but the training is not the same.
 # * **Even stages.** Real models have an embedding in front and a large last layer. The slowest stage sets the pace, so cutting well matters as much as the schedule.
-# * **A new tracer.** `pipelining.pipeline()` cuts a model by `torch.export`, without stages written by hand.
+# * **A tracer.** `pipelining.pipeline()` cuts a model by `torch.export`, without stages written by hand.
 #
 # ## What you can do now
 #
