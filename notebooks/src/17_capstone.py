@@ -20,7 +20,7 @@
 #
 # The largest Llama 3 has 405 billion parameters and has seen 15.6 trillion tokens. An H100 computes at most 989.5·10¹² FLOPs per second in bfloat16. That is its *peak*, from the data sheet.
 #
-# **Predict.** How many years would one H100 need at its peak? And the published job took 30.84 million GPU hours: which share of the peak is that?
+# **Predict.** How many years would one H100 need at its peak? And the published job took 30.84 million GPU hours: what share of the peak is that?
 
 # %% id="17-9d8799"
 import codecs
@@ -533,7 +533,7 @@ draw.lines({"data 2 × tensor 2": (range(1, 13), together), "one process": (rang
 #
 # ## Less than exact sums
 #
-# This course sends exact sums: a replica of the 8B model puts 2·2·N bytes, about 32 GB, on its link in each step. Others send less. **Local steps**: each replica trains alone for H steps, then the ranks average how far their weights have moved. DiLoCo (2023) takes H = 500, which is 64 MB a step, and reports a loss as good. **Compressed gradients**: PowerSGD (2019), a hook of DDP, sends two thin matrices for each gradient, r·(a + b) numbers in place of a·b. For 4,096 × 14,336 and r = 4 that is about 800 times less. What was lost is added to the next gradient. Both change the training, so compare the losses, over many more steps than above.
+# This course sends exact sums: a replica of the 8B model puts 2·2·N bytes, about 32 GB, on its link in each step. Others send less. **Local steps**: each replica trains alone for H steps, then the ranks average how far their weights have moved. DiLoCo (2023) takes H = 500, which is 64 MB per step, and reports a loss as good. **Compressed gradients**: PowerSGD (2019), a hook of DDP, sends two thin matrices for each gradient, r·(a + b) numbers in place of a·b. For 4,096 × 14,336 and r = 4 that is about 800 times less. What was lost is added to the next gradient. Both change the training, so compare the losses, over many more steps than above.
 #
 # ## In practice: your first job on many GPUs
 #
