@@ -107,7 +107,7 @@ draw.timeline(naive, caption="One batch, four stages: at any time a single rank 
 #
 # So divide the batch into m micro-batches. While stage 1 works on the first, stage 0 can begin the second. **GPipe** sends all of them forward, then all of them backward. The gradients add up in `.grad`. Each loss is a mean over its micro-batch. So divide each loss by m: then the step is the same as that of the whole batch.
 #
-# With n stages, each works for m·(F + B). The last stage begins (n − 1)·F late. When it has ended, its last gradient passes through the n − 1 stages before it, which takes (n − 1)·B. So a step takes (m + n − 1)·(F + B), and a stage idles for a share of (n − 1)/(m + n − 1). That share is called the *bubble*. Guess before you run the cell: how long is a step of four stages and eight micro-batches?
+# With n stages, each works for m·(F + B). The last stage begins (n − 1)·F late. When it has ended, its last gradient passes through the n − 1 stages before it, which takes (n − 1)·B. So a step takes (m + n − 1)·(F + B), and a stage idles for a share of (n − 1)/(m + n − 1). That share is called the *bubble*. Compute before you run the cell: how long is a step of four stages and eight micro-batches?
 
 # %% id="15-ce7f50"
 gpipe = [[(rank, kind, i) for kind in "FB" for i in range(M)] for rank in range(4)]
