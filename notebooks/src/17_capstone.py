@@ -472,7 +472,7 @@ draw.bars({name: gib for name, (_, gib) in found.items()}, "GiB", exact=True, ca
           "bytes that are alive on a GPU that has 95 GiB: memory breaks first.")
 
 # %% [markdown] id="17-e082e0"
-# Memory breaks first: without checkpointing the job is the fastest of all, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and still keeps 96% of it: it halves the computing, but not the messages.
+# Memory breaks first: without checkpointing the job is the fastest, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and still keeps 96% of it: it halves the computing, but not the messages.
 #
 # ## A real one: data 2 × tensor 2
 #
@@ -541,7 +541,7 @@ draw.lines({"data 2 × tensor 2": (range(1, 13), together), "one process": (rang
 #
 # 1. **Write the plan down**: N, tokens, dp × tp × pp, m, seconds, bytes. Simulate a step at true size: does it fit?
 # 2. **Prove it small**: a few ranks under `run`, losses against one process, gradients by `compare_gradients`.
-# 3. **Look at the machine**: `python -m course_lib doctor`, then `make gpu` in this repository, which measures bandwidth, overlap and the exercises on NCCL. Correct the plan by its report.
+# 3. **Look at the machine**: `python -m course_lib doctor`, then this repository's `make gpu`, which measures bandwidth and overlap, and runs the exercises on NCCL. Correct the plan by its report.
 # 4. **Rehearse**: `python -m course_lib.rehearse --nodes 2 --gpus 8 train.py` plays the script for GPUs on your laptop, and names the line where it would hang.
 # 5. **Save**: a checkpoint that restores all that lesson 12 names, as often as its formula says. Kill a rank on purpose, on the first day.
 # 6. **Watch**: `torchrun … -m course_lib.watch train.py` says who waits for whom.
