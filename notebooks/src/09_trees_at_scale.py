@@ -17,7 +17,7 @@
 # %% [markdown] id="09-12d30e"
 # ## The problem: α, two thousand times
 #
-# The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each one costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": each takes a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
+# The ring of lesson 04 sends as few bytes per rank as any algorithm can. It also takes 2(n−1) steps, and each costs α, however few bytes it carries. A loss that is averaged, a norm for clipping, a flag that says "stop": each takes a few bytes. On 1,024 ranks a ring passes them on 2,046 times.
 #
 # Eight ranks hold one number each, rank r the number 10^r. One process adds them up; that is the *reference*, and its digits show who is in a sum.
 #
@@ -83,7 +83,7 @@ draw.timeline(tree, caption="One megabyte, simulated: seven messages in three ro
 #
 # $$T = \lceil\log_2n\rceil(\alpha+S\beta)$$
 #
-# (Thakur, Rabenseifner and Gropp, 2005), with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. Otherwise it is an upper bound: a rank sends its next message as soon as its last one has left, before that one has arrived.
+# (Thakur, Rabenseifner and Gropp, 2005), with T and α in seconds, S in bytes and β in seconds per byte. The formula is exact where n is a power of two. Otherwise it is an upper bound: a rank sends its next message as soon as its previous one has left, before that one has arrived.
 #
 # **Predict.** With 8 ranks it was three rounds. After how many rounds do 1,024 ranks have a tensor of 8 bytes? (Put a number in place of `None`.)
 
@@ -443,9 +443,9 @@ for way, job in jobs.items():
     assert sum(by_rank) == {flat: 30_000, hierarchy: 24_000, doubling: 128_000}[way]
 
 # %% [markdown] id="09-12fc85"
-# With N nodes of g ranks, each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, and a node sends 2(N−1)/N·S. In the flat ring a node sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 nodes of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring even overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
+# With N nodes of g ranks, each rank of the hierarchy sends 2(N−1)/N·S/g bytes to other nodes, and a node sends 2(N−1)/N·S. In the flat ring a node sends 2(n−1)/n·S: a quarter more on four nodes of four, hardly more on 32 nodes of eight. So against a *ring* the hierarchy saves few bytes, but many steps: it takes 2(N−1) between nodes and 2(g−1) inside them, instead of 2(n−1). Against *doubling* it saves bytes. For many bytes the flat ring overtakes it, because the three phases run one after another: while NVLink works, the network is idle.
 #
-# How much is that for 32 nodes of 8? The next cell plays both, with an α of 2 µs on every link. It also plays doubling, and a flat ring in which the one rank that talks to the next node has only one of the four cards.
+# How much is that for 32 nodes of 8? The next cell plays hierarchy, flat ring and doubling, with an α of 2 µs on every link. It also plays a flat ring in which the one rank that talks to the next node has only one of the four cards.
 
 # %% id="09-34b3cd"
 def cluster(nbytes, cards=4):
@@ -477,13 +477,13 @@ draw.lines({name: (sizes, us) for name, us in took.items()}, "bytes", "time, µs
 # %% [markdown] id="09-82ef35"
 # ## Is one link per rank right?
 #
-# Everywhere else but in lesson 17 each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100. It is wrong for eight GPUs that share four cards, or one: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out three things:
+# Elsewhere, except in one experiment of lesson 17, each rank has a link of its own. That is right for GPUs on an NVSwitch, and for nodes in which each GPU has its own card, as in NVIDIA's DGX H100. It is wrong for eight GPUs that share four cards, or one: two that send at once get half each. `Network.cluster` queues them at the node's one link. It leaves out:
 #
 # * one rank alone gets the whole 100 GB/s, although a GPU mostly drives the card beside it;
 # * the way from a GPU to its card, over PCIe, costs nothing;
 # * nodes of a large network share the uplinks of their switches.
 #
-# So our single flat ring is too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
+# So in the model a single flat ring is too fast, unless you give it one card. NCCL runs several rings at once, each through a card of its own, and so uses all four (NVIDIA/nccl#412).
 #
 # ## Your turn: hierarchical_all_reduce
 #
@@ -544,7 +544,7 @@ check(hierarchical_all_reduce)
 # %% [markdown] id="09-ff075e"
 # ## Break it: a tree for powers of two
 #
-# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With eight ranks it works. With six, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks, too.
+# Pictures of trees have eight ranks, and code made after them works for eight. Below, everybody who has the tensor tells somebody, whether or not there is such a rank. With six ranks, two ranks of the last round send to ranks 6 and 7; modulo six these are 0 and 1, which have the tensor and no longer receive. Open MPI once had a wrong size in a broadcast where the number of processes was no power of two (open-mpi/ompi#7523). So test with 3, 5 and 6 ranks, too.
 
 # %% id="09-a4ea1f"
 def for_powers_of_two(tensor):

@@ -247,7 +247,7 @@ with expect(Deadlock):
     simulate(one_layer_unused, (3, 3), (3, 3), (3, 3), world_size=2)
 
 # %% [markdown] id="10-61101f"
-# Where sizes differ, the mistake shows. With equal sizes two buckets of different layers are added up without a word; here rank 1 makes one call more, which nobody answers. (In pytorch#72843 some ranks left a module out, and training hung.) If each rank had left out a layer of its own, all would have made two calls, the sums would be wrong, and nobody would know.
+# Where sizes differ, the mistake shows. With equal sizes two buckets of different layers are added up without a word; here rank 1 makes one call more, which nobody answers. (In pytorch#72843 some ranks left a module out, and training hung.) If each rank had left out a different layer, all would have made two calls, the sums would be wrong, and nobody would know.
 #
 # A wrapper for every model therefore decides **once** which parameter belongs to which bucket, the same way on all ranks. It issues buckets **in their order**: one that is full waits until those before it have been issued. And `finish` issues the buckets that have not been issued when backward ends, with zeros for gradients that are missing.
 #
@@ -260,7 +260,7 @@ with expect(Deadlock):
 #
 # **Goal.** Decide which parameter belongs to which bucket, without asking another rank: the first step to a wrapper for every model. Go through the parameters from the last to the first. A bucket closes when it *reaches* `cap_bytes`, with the parameter that takes it there, or when the next parameter has another dtype. Frozen parameters are left out and close no bucket. *Core* asks for float32, *sturdy* for other dtypes, and for lists that are empty or frozen altogether.
 #
-# In a verdict, `sizes 2 4f 2d` means three parameters: two floats, four frozen floats, and two numbers of float64. Parameter k is filled with the number k, so you see where it went.
+# In a verdict, `sizes 2 4f 2d` means three parameters: one of two floats, a frozen one of four, and one of two float64 numbers. Parameter k is filled with the number k, so you see where it went.
 #
 # <details>
 # <summary>Hint: when does a bucket close?</summary>
@@ -595,7 +595,7 @@ draw.bars(kept, unit="bytes", exact=True, caption="What a parameter takes on eac
 # * ☑ replace a bucket's reduction by one of your own;
 # * ☑ take a gradient through a collective.
 #
-# **Next:** [lesson 11](11_debugging.ipynb) starts broken jobs, and reads what can be known of a hang. The lesson before this one was [lesson 09](09_trees_at_scale.ipynb), on trees and hierarchies.
+# **Next:** [lesson 11](11_debugging.ipynb) starts broken jobs, and reads what can be known of a hang. Before this came [lesson 09](09_trees_at_scale.ipynb), trees and hierarchies.
 #
 # ## Sources
 #

@@ -61,7 +61,7 @@ print(f"call {number + 1} does not fit: {' against '.join(calls)}")
 #
 # Three scripts follow, each with a mistake that people make. Nothing in them raises, and each rank is right by itself. So one rank waits for another. With gloo it waits for 30 minutes, unless somebody has set a timeout.
 #
-# All three begin with the same lines:
+# All three begin with the same lines, `begin`.
 #
 # * **evaluation.py** evaluates on rank 0 alone, through the DDP wrapper. Before each forward pass the wrapper broadcasts the buffers of BatchNorm from rank 0, so rank 0 makes a call that rank 1 does not make.
 # * **batches.py** adds up its gradients by hand, and rank 1 has one batch fewer than rank 0. After its last batch it goes on to the sum of the results.
@@ -200,7 +200,7 @@ draw.bars({"torchrun, when its timeout is over": timeout, "watch": told["evaluat
 #     -m course_lib.watch --end --keep /shared/logs incident.py  # the other: --node-rank=1
 # ```
 #
-# If nobody has started the job under `watch`, torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the next two cells three gloo ranks write their dumps while rank 2 has not made its second call. NCCL writes them by itself, when a call has timed out.
+# If nobody has started the job under `watch`, torch's own **Flight Recorder** has the last calls of each rank, and `--read` reads its dumps, too. In the two cells after that, three gloo ranks write their dumps while rank 2 has not made its second call. NCCL writes them by itself, when a call has timed out.
 
 # %% id="11-f85ad8"
 scripts["incident"] = begin + '''
@@ -248,7 +248,7 @@ assert "keeps rank 2 from making that call" in said
 #
 # ## A checklist for the night
 #
-# A job on many machines that stands still is not always a wrong program. Cables, GPUs, disks and file systems stop ranks as well, and then no line is to blame. Ask in this order, and ask before the job is killed.
+# A job on many machines that stands still is not always a wrong program. Cables, GPUs, disks and file systems stop ranks as well, and then no line is to blame. Ask in this order, before the job is killed.
 #
 # | ask | how | it tells | source |
 # |---|---|---|---|
@@ -547,7 +547,7 @@ check(seconds_lost)
 # %% [markdown] id="11-414984"
 # ## Break it: an error on one rank
 #
-# Rank 1 misspells a key. When it raises, the others stand in an all_reduce, and lose the connection to it. Under plain torchrun three ranks leave three tracebacks, and two of them are those of victims. To find the cause, compare *when* and *of what* each rank has died. A rank that has lost its peer is never the cause if another rank has raised something else.
+# Rank 1 misspells a key. When it raises, the others stand in an all_reduce, and lose the connection to it. Under plain torchrun three ranks leave three tracebacks, and two of them are those of victims. To find the cause, compare *when* and *of what* each rank died. A rank that has lost its peer is never the cause if another rank has raised something else.
 
 # %% id="11-b7808b"
 def misspelt():
@@ -575,8 +575,8 @@ assert caught.error.rank == 1 and caught.error.kind == "KeyError"
 #
 # ## What you can do now
 #
-# * ☑ say what torchrun, DETAIL, Flight Recorder, py-spy and `watch` can know of a hang, and what not;
-# * ☑ start any job under `watch`, on several machines, too, and read its report while it stands or afterwards;
+# * ☑ say what torchrun, DETAIL, Flight Recorder, py-spy and `watch` can know of a hang, and what they cannot;
+# * ☑ start any job under `watch`, also on several machines, and read its report while it stands or afterwards;
 # * ☑ tell the cause from its victims;
 # * ☑ find where replicas part, and the rank on which a NaN began;
 # * ☑ write a test, and say which mistakes it would notice;

@@ -5,11 +5,11 @@
 #
 # ![The loss of a job that was stopped after nine steps and went on: with everything restored it lies on the curve of the undisturbed job, and with one thing forgotten it leaves it](../../figures/12_recovery.png)
 #
-# *Where this goes: a job is stopped after step 9 and goes on. With everything restored nobody can see where. With one thing forgotten the curve is a different one.*
+# *Where this goes: a job is stopped after step 9 and goes on. With everything restored the curve does not show it. With one thing forgotten the curve is a different one.*
 #
 # | | |
 # |---|---|
-# | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job twice under torchrun and get the same losses; load on two ranks what four have saved; let ranks go on when another dies; find out how often to save |
+# | **Do** | stop a job and let it go on with one thing forgotten; kill a save; kill a job twice under torchrun and get the same losses; load on two ranks what four have saved; let ranks go on when another dies; compute how often to save |
 # | **Learn** | what a checkpoint holds; how a file changes in one step; why DDP is not equal to itself after a restart; three rules for a save in the background; the formula of Young and Daly; how to keep the global batch in another world |
 # | **Need** | lessons [06](06_ddp.ipynb) (DDP, samplers, torchrun) and [10](10_mini_ddp.ipynb) (buckets) |
 # | **Time** | about 75 minutes with the required exercise, 125 with the optional ones as well |
@@ -20,7 +20,7 @@
 #
 # ## What a checkpoint has to hold
 #
-# Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer momentum, and a scheduler lowers the learning rate at each step.
+# Our *reference* is a job that nobody disturbs: 2 ranks, 24 samples each, 6 batches in an epoch, 20 steps. The model has dropout, the optimizer has momentum, and a scheduler lowers the learning rate at each step.
 #
 # A second job stops after step 9, in the middle of epoch 1. (Epochs count from 0.) A third job, in new processes, takes over what the second has left. It needs more than weights:
 #
@@ -29,7 +29,7 @@
 # * the **position**: the epoch, for `set_epoch`, and how many batches of it have been used;
 # * the **generators**: dropout draws random numbers, each rank its own. A dataset's samples may draw as well, from torch's, numpy's or Python's generator. On a GPU dropout draws from CUDA's generator. A **GradScaler** has a state, too.
 #
-# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, and otherwise after it. Only the generators differ between ranks: they are gathered, and one rank writes the file.
+# In the next cells' loop `forget` names one thing that is not restored. With `early` the generators are restored before `iter(loader)`, and otherwise after it. Only the generators differ between ranks: they are gathered, so one rank's state is enough.
 #
 # **Predict.** Four jobs go on after step 9. Each has forgotten one thing: the optimizer's state, the scheduler's, the position or the generators. For which of them does PyTorch raise an error? Write it into `guess`.
 
@@ -239,7 +239,7 @@ check(Checkpoint)
 #
 # The reason is in lesson 10. In its first backward pass DDP guesses the order in which gradients come. From the second pass on, it fills its buckets in the order that it has seen. If a bucket has other contents, gloo adds up the ranks' numbers in another order, and sums of floats depend on the order. (With two ranks there is only one order, a + b.) A job that nobody kills has the new buckets at step 4. A job that goes on after step 3 makes its first pass there.
 #
-# The cell makes 6 steps at once, and then 3 and 3 with a new wrapper between them, in three ways: as it is; with two passes that train nothing after each start; and with `find_unused_parameters=True`. (Make these passes *before* you restore the generators: dropout draws there.) [train.py](../../course_tools/jobs/train.py) makes them after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and each step takes more time. Guess first: in which of the three ways do the weights differ?
+# The cell makes 6 steps in one go, and then 3 and 3 with a new wrapper between them, in three ways: as it is; with two passes that train nothing after each start; and with `find_unused_parameters=True`. (Make these passes *before* you restore the generators: dropout draws there.) [train.py](../../course_tools/jobs/train.py) makes them after every start, in `warm_up`. With `find_unused_parameters` DDP does not rebuild its buckets, and each step takes more time. Guess first: in which of the three ways do the weights differ?
 
 # %% id="12-98fef2"
 def some_steps(first, last, model, optimizer, warm, unused):
@@ -286,7 +286,7 @@ for name, way in ways.items():
 # * It trains to step `until`, counted from the very first one. If `folder` has a checkpoint, it goes on from that.
 # * It returns this rank's own losses of the steps made now.
 #
-# Losses and weights are compared, within 1e-5, with those of the same loop that nobody stops. DDP would change the last bits. Jobs end anywhere in an epoch. `weights_only=True` does not take numpy's state as it is: make its array a list.
+# Losses and weights are compared, within 1e-5, with those of the same loop, undisturbed. DDP would change the last bits. Jobs end anywhere in an epoch. `weights_only=True` does not take numpy's state as it is: make its array a list.
 #
 # <details>
 # <summary>Hint: when are the generators restored?</summary>
@@ -437,7 +437,7 @@ draw.lines({"undisturbed": (range(3), of_whole), "killed twice": (range(3), of_k
 # `dcp.async_save` copies the state (*staging*), and a thread writes the copy while training goes on. By default `async_save` returns when the copy is made. With a *stager* that copies in a thread there are two futures, one of the copy and one of the write. A save in the background costs a copy of the state in memory, and needs three rules:
 #
 # * **Make no step before staging has ended.** The step would change what is being copied: lesson 01's hazard again.
-# * **Keep the last checkpoint until the write has ended.** A job that is killed before then has no other one.
+# * **Keep the last checkpoint until the write has ended.** A job killed before then has no other.
 # * **Ask the write's future before the next save.** An error in the background shows nowhere else.
 #
 # `Late` stands for a large state on a busy machine: its copy begins only when `may` is set.
@@ -608,9 +608,9 @@ check(micro_batches)
 #
 # A restart ends healthy ranks, too. To stay and go on, they need three things:
 #
-# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing. Then a rank notices only by a keepalive or a timeout (gloo's is 30 minutes). The same holds for a rank that waits for a living one. So a rank that notices a death *hangs up*: `destroy_process_group` closes its connections, and the rank that waits for it notices, too.
+# * **Notice.** When a process dies, the system closes its connections, and a rank that waits for it knows at once. A lost machine closes nothing. Then a rank notices only by a keepalive or a timeout (gloo's is 30 minutes). A rank that waits for a living one has only the timeout. So a rank that notices a death *hangs up*: `destroy_process_group` closes its connections, and the rank that waits for it notices, too.
 # * **Who is left.** By waiting, nobody can tell a dead rank from a slow one. Here the process that started the ranks knows, because the system tells it of deaths.
-# * **A vote on the half-done step.** A collective may end on one rank and fail on another. Each rank says how many steps it has made. The highest number counts, and the rank that has made so many sends the others its weights (and its optimizer's state).
+# * **A vote on the half-done step.** A collective may end on one rank and fail on another. Each rank says how many steps it has made. The highest number counts, and a rank that has made that many sends the others its weights (and its optimizer's state).
 #
 # Below, rank 0 gets the sum, which then goes along the chain 0 → 1 → 2 → 3. Rank 1 kills itself in step 3, before it passes the sum on. So rank 0 has made that step, and ranks 2 and 3 have not.
 

@@ -18,7 +18,7 @@
 #
 # Take one parameter, a float32 of 4 bytes. Its gradient takes 4 more. Adam keeps two averages, 8 bytes. That makes **16 bytes**. Let P be the bytes of all parameters. Training with Adam holds P + P + 2P = 4P. Between steps the gradients, P, can be freed. In *mixed precision* a parameter takes 16 bytes, too: 2 for the weight, 2 for its gradient, and 12 for what Adam keeps. These are two averages and a float32 copy of the weight, the *master weight*. So a model of 7 billion parameters needs 112 GB, activations not counted.
 #
-# `count_memory(model, optimizer)` counts exactly that in a rank: the bytes of all tensors that are alive, each storage once. Hand it the tensors that exist already. `memory.peak` is the largest number so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
+# `count_memory(model, optimizer)` counts the bytes of all tensors that are alive on a rank, each storage once. Hand it the tensors that exist already. `memory.peak` is the largest number so far; `memory.at_rest()` is what stays alive once Python and the backend have dropped what they no longer need.
 #
 # Each rank has a tower of eight square layers. Gradients are averaged by hand (lesson 05) or by DDP.
 #
@@ -448,7 +448,7 @@ draw.timeline(gpus(busy_tower, in_layers, 1), caption="One step of fully_shard. 
               "a layer's reduce_scatter and the gather of the next one come as a pair.")
 
 # %% [markdown] id="13-2f2f7e"
-# At 200 MB/s all gathers and reductions are hidden, except for the first gather and the last reduce_scatter or, for DDP, the last all_reduce, which sends as much. At 20 MB/s the network is always busy, and `fully_shard` sends 1.5 times as much as DDP.
+# At 200 MB/s all gathers and reductions are hidden, except for the first gather and the last reduce_scatter or, for DDP, the last all_reduce, which sends as much as both. At 20 MB/s the network is always busy, and `fully_shard` sends 1.5 times as much as DDP.
 #
 # ## Your turn: prefetched
 #
@@ -456,7 +456,7 @@ draw.timeline(gpus(busy_tower, in_layers, 1), caption="One step of fully_shard. 
 #
 # **Goal.** Write a forward pass over sharded layers. For each `(seconds, shard)`, in order: gather the layer, call `compute(seconds)` while it is whole, take its sum, free it. Return the sums. Shards of a layer are equally long on all ranks; layers differ. Call no `.item()`: the host must not stand still.
 #
-# **Budget.** One all_gather a layer, in order. The time of the formula above, and some 5 µs a call. The gather of layer i + 2 begins only when layer i has been used. *Sturdy* asks for one rank, eight ranks, no layers.
+# **Budget.** One all_gather per layer, in order. The time of the formula above, and some 5 µs per call. The gather of layer i + 2 begins only when layer i has been used. *Sturdy* asks for one rank, eight ranks, no layers.
 #
 # <details>
 # <summary>Hint: when to issue</summary>
@@ -512,7 +512,7 @@ check(prefetched)
 # * **`gradient_as_bucket_view=True`** makes DDP's gradients views of its buckets: it saves P at the peak.
 # * **`ZeroRedundancyOptimizer`** is an older stage 1, for DDP. All ranks get the whole mean, and then each owner broadcasts its part: 1.5 times what your `ShardedOptimizer` sends.
 # * **`reshard_after_forward=False`** keeps a layer whole from forward to backward. That saves the second gather, and is ZeRO 2.
-# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes a parameter. (Since torch 2.15 gradients are *reduced* in float32 even then; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
+# * **Mixed precision**: `MixedPrecisionPolicy(param_dtype=torch.bfloat16)` gathers 2 bytes per parameter. (Since torch 2.15 gradients are *reduced* in float32 even then; `reduce_dtype=torch.bfloat16` saves half of that, and loses digits.)
 #
 # Three mistakes raise no error:
 #

@@ -9,7 +9,7 @@
 #
 # | | |
 # |---|---|
-# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step all six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
+# | **Do** | cut a network in two by hand; write GPipe and 1F1B; play four schedules from their lists, and step six of PyTorch's; read three hangs that only pipelines have; combine two pipelines with data parallelism |
 # | **Learn** | what autograd needs where a model is cut; why stages idle, and how much; what a schedule holds in memory; what interleaving and zero bubble buy |
 # | **Need** | lessons [01](01_point_to_point.ipynb) (send and receive), [07](07_gpus.ipynb) (batches on NCCL) and [08](08_groups.ipynb) (meshes) |
 # | **Time** | about 70 minutes with the required exercise, 120 with the optional ones as well |
@@ -107,7 +107,7 @@ draw.timeline(naive, caption="One batch, four stages: at any time a single rank 
 #
 # So divide the batch into m micro-batches. While stage 1 works on the first, stage 0 can begin the second. **GPipe** sends all of them forward, then all of them backward. The gradients add up in `.grad`. Each loss is a mean over its micro-batch. So divide each loss by m: then the step is the same as that of the whole batch.
 #
-# With n stages, each works for m·(F + B). The last stage begins (n − 1)·F late. When it has ended, its last gradient passes through the n − 1 stages before it, which takes (n − 1)·B. So a step takes (m + n − 1)·(F + B), and a stage idles for a share of (n − 1)/(m + n − 1). That share is called the *bubble*. Guess before you run the cell: how long is a step of four stages and eight micro-batches?
+# With n stages, each works for m·(F + B). The last stage begins (n − 1)·F late. When it has ended, its last gradient passes through the n − 1 stages before it, which takes (n − 1)·B. So a step takes (m + n − 1)·(F + B), and a stage idles for a share of (n − 1)/(m + n − 1). That share is called the *bubble*. Compute before you run the cell: how long is a step of four stages and eight micro-batches?
 
 # %% id="15-ce7f50"
 gpipe = [[(rank, kind, i) for kind in "FB" for i in range(M)] for rank in range(4)]
@@ -533,7 +533,7 @@ with expect(Deadlock):
 #
 # * **Old weights.** PipeDream never empties the pipeline: a stage goes on with weights that are some steps old. There is no bubble, but the training is not the same.
 # * **Even stages.** Real models have an embedding in front and a large last layer. The slowest stage sets the pace, so cutting well matters as much as the schedule.
-# * **A new tracer.** `pipelining.pipeline()` cuts a model by `torch.export`, without stages written by hand.
+# * **A tracer.** `pipelining.pipeline()` cuts a model by `torch.export`, without stages written by hand.
 #
 # ## What you can do now
 #

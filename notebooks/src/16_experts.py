@@ -164,7 +164,7 @@ check(moe_layer)
 # %% [markdown] id="16-20ad45"
 # ## Break it: which losses are in an expert's gradient?
 #
-# The next cells have four ranks with twelve tokens each, four experts and k = 2. `one_process` lets every expert compute every token and multiplies most results by zero; that is slow and hard to get wrong. `layer` is for one expert on each rank, and exchanges rows by a call that autograd sees, one of PyTorch's functional collectives.
+# The next cells have four ranks with twelve tokens each, four experts and k = 2. `one_process` lets every expert compute every token and multiplies half of the results by zero; that is slow and hard to get wrong. `layer` is for one expert on each rank, and exchanges rows by a call that autograd sees, one of PyTorch's functional collectives.
 
 # %% id="16-74eb4b"
 from torch.distributed import _functional_collectives as functional
@@ -319,7 +319,7 @@ draw.lines({"simulated": (skews, ms), "formula": (skews, [1e3 * predicted(s) for
 # %% [markdown] id="16-9f86fa"
 # ## Your turn: place_experts
 #
-# With several experts on a rank, a popular one can share its rank with unpopular ones. For that reason DeepSeek-V3 (2024), when it serves users, moves its experts from rank to rank, by the loads that it has counted.
+# With several experts on a rank, a popular one can share its rank with unpopular ones. So DeepSeek-V3 (2024), when it serves users, moves its experts from rank to rank, by the loads that it has counted.
 #
 # **Optional · 16.2 · difficulty ●○○ · about 15 minutes**
 #
@@ -350,7 +350,7 @@ check(place_experts)
 # %% [markdown] id="16-c19c70"
 # ## Capacity, and what is dropped
 #
-# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈factor·k·T/E⌉ rows, where T counts the tokens of the rank; the factor is called the *capacity factor*. Further rows are *dropped*: their tokens go on without that expert. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: which share of the rows is dropped if all experts are equally likely, and the factor is 1? It is not 0.)
+# The first large mixtures set a limit. From each rank an expert takes at most C = ⌈factor·k·T/E⌉ rows, where T counts the tokens of the rank; the factor is called the *capacity factor*. Further rows are *dropped*: their tokens go on without that expert. Then all sizes are known in advance, unused places are padded, and no counts are exchanged. The price is what is dropped. (Guess before you run: what share of the rows is dropped if all experts are equally likely, and the factor is 1? It is not 0.)
 
 # %% id="16-d308b5"
 torch.manual_seed(2)

@@ -20,7 +20,7 @@
 #
 # The largest Llama 3 has 405 billion parameters and has seen 15.6 trillion tokens. An H100 computes at most 989.5·10¹² FLOPs per second in bfloat16. That is its *peak*, from the data sheet.
 #
-# **Predict.** How many years would one H100 need at its peak? And the published job took 30.84 million GPU hours: which share of the peak is that?
+# **Predict.** How many years would one H100 need at its peak? And the published job took 30.84 million GPU hours: what share of the peak is that?
 
 # %% id="17-9d8799"
 import codecs
@@ -472,7 +472,7 @@ draw.bars({name: gib for name, (_, gib) in found.items()}, "GiB", exact=True, ca
           "bytes that are alive on a GPU that has 95 GiB: memory breaks first.")
 
 # %% [markdown] id="17-e082e0"
-# Memory breaks first: without checkpointing the job is the fastest of all, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and still keeps 96% of it: it halves the computing, but not the messages.
+# Memory breaks first: without checkpointing the job is the fastest, and does not fit. The network hardly counts. A layer's messages take a fraction of the time in which it computes 16,384 tokens, and stay hidden at half the speed. A batch of one costs the most speed, and still keeps 96% of it: it halves the computing, but not the messages.
 #
 # ## A real one: data 2 × tensor 2
 #
@@ -533,7 +533,7 @@ draw.lines({"data 2 × tensor 2": (range(1, 13), together), "one process": (rang
 #
 # ## Less than exact sums
 #
-# This course sends exact sums: a replica of the 8B model puts 2·2·N bytes, about 32 GB, on its link in each step. Others send less. **Local steps**: each replica trains alone for H steps, then the ranks average how far their weights have moved. DiLoCo (2023) takes H = 500, which is 64 MB a step, and reports a loss as good. **Compressed gradients**: PowerSGD (2019), a hook of DDP, sends two thin matrices for each gradient, r·(a + b) numbers in place of a·b. For 4,096 × 14,336 and r = 4 that is about 800 times less. What was lost is added to the next gradient. Both change the training, so compare the losses, over many more steps than above.
+# This course sends exact sums: a replica of the 8B model puts 2·2·N bytes, about 32 GB, on its link in each step. Others send less. **Local steps**: each replica trains alone for H steps, then the ranks average how far their weights have moved. DiLoCo (2023) takes H = 500, which is 64 MB per step, and reports a loss as good. **Compressed gradients**: PowerSGD (2019), a hook of DDP, sends two thin matrices for each gradient, r·(a + b) numbers in place of a·b. For 4,096 × 14,336 and r = 4 that is about 800 times less. What was lost is added to the next gradient. Both change the training, so compare the losses, over many more steps than above.
 #
 # ## In practice: your first job on many GPUs
 #
@@ -541,7 +541,7 @@ draw.lines({"data 2 × tensor 2": (range(1, 13), together), "one process": (rang
 #
 # 1. **Write the plan down**: N, tokens, dp × tp × pp, m, seconds, bytes. Simulate a step at true size: does it fit?
 # 2. **Prove it small**: a few ranks under `run`, losses against one process, gradients by `compare_gradients`.
-# 3. **Look at the machine**: `python -m course_lib doctor`, then `make gpu` in this repository, which measures bandwidth, overlap and the exercises on NCCL. Correct the plan by its report.
+# 3. **Look at the machine**: `python -m course_lib doctor`, then this repository's `make gpu`, which measures bandwidth and overlap, and runs the exercises on NCCL. Correct the plan by its report.
 # 4. **Rehearse**: `python -m course_lib.rehearse --nodes 2 --gpus 8 train.py` plays the script for GPUs on your laptop, and names the line where it would hang.
 # 5. **Save**: a checkpoint that restores all that lesson 12 names, as often as its formula says. Kill a rank on purpose, on the first day.
 # 6. **Watch**: `torchrun … -m course_lib.watch train.py` says who waits for whom.
