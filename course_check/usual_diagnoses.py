@@ -109,8 +109,8 @@ HINTS = {  # by id
     "import": "The file has to run by itself, before anything in it is called.",
     "starts-process": "A rank is a process already. It starts no other one, and ends by returning.",
     "exits": "Leave the function by return. A rank that ends itself leaves the others waiting.",
-    "cannot-travel": "What the function uses from outside has to be sent to each rank, and this "
-    "cannot be: make it inside the function.",
+    "cannot-travel": "What the function uses from outside has to be sent to each rank, and "
+    "something in it cannot: make that inside the function.",
     "hangs": "It was still busy when its time was up, and no message was on its way. Which loop, "
     "pause or call does not end?",
     "one-buffer": "Several results go into one tensor: only what comes last stays in it. How many "
@@ -173,11 +173,11 @@ HINTS = {  # by id
     "returns-nothing": "It returns None here. Which path through it has no result?",
     "wrong-type": "The stub promises another type than the one that comes back.",
     "changes-argument": "Something of the caller's has changed and should not have: work on a "
-    "copy. (A slice or a block of a tensor is a view of it. A hook belongs on a view, too.)",
+    "copy. (A slice or a block of a tensor is a view of it. Put a hook on a view, not on it.)",
     "shares-memory": "What is returned is partly the caller's own tensor, or what an earlier call "
     "returned. Whoever writes into one changes the other: return new memory.",
-    "written-between": "Memory that lies between the tensor's elements, or around them, and is "
-    "none of them has changed: another tensor may live there.",
+    "written-between": "Memory between or around the tensor's elements has changed: another "
+    "tensor may live there.",
     "replaced": "The numbers are right, in another tensor or in other memory. Whoever holds the "
     "old tensor (an optimizer, DDP's buckets, the caller) does not see them: write into it, in "
     "place.",
@@ -189,8 +189,8 @@ HINTS = {  # by id
     "values-differ": "These values fit no mistake that this check knows. Which is the first wrong "
     "one? Is something missing in it, is something in it twice, or is it another rank's?",
     "one-rank-alone": "One rank has the result, and the others do not. Who tells them?",
-    "left-unwritten": "Something may have arrived, and on every rank the caller's tensors are what "
-    "they were before: the result is in a tensor that nobody looks at. A name can be given a new "
+    "left-unwritten": "Whatever has arrived, on every rank the caller's tensors are what they were "
+    "before: the result is in a tensor that nobody looks at. A name can be given a new "
     "tensor; the caller still holds the old one.",
 }
 CUT_OFF: Table = {  # of what ended all play, or never began

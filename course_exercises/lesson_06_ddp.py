@@ -224,7 +224,6 @@ exercise(
         *trainings((1, 11, "two layers", 2, 4, 5), (8, 37, "two layers", 2, 2, 6)),
         *trainings((3, 2, "two layers", 2, 16, 2), (2, 9, "first layer frozen", 2, 2, 3)),
         *trainings((2, 18, "dropout", 3, 2, 8), (2, 12, "buffers", 2, 3, 9)),
-        *trainings((2, 13, "buffers", 2, 3, 9)),
     ],
     special=chunked,
     free=["grad", "flag"],
@@ -234,7 +233,7 @@ exercise(
     budget=[check_ddp_reduces],
     hints={
         "whole-set": "Every rank draws the whole dataset. What gives each a share of its own?",
-        "uneven-shares": "Some rank makes one more step or forward pass than another, and waits.",
+        "uneven-shares": "Some rank takes one step more than another, and waits in it for ever.",
         "rank-0-only": "Rank 0 has the right numbers, and others do not. Who tells them?",
         "padding-counted": "Samples count twice: the sampler gives some out twice. Or do several "
         "ranks count the same samples?",

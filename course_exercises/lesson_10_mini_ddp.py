@@ -333,8 +333,8 @@ exercise(
         "waits, and when is the mean needed?",
         "late": "A bucket is full, and backward goes on to another layer before it is issued. "
         "Which event issues it?",
-        "counts-left": "In the first round buckets go in time, here they go late: what the hooks "
-        "counted before still counts.",
+        "counts-left": "In the first round buckets go in time, here late: what the hooks have "
+        "counted in earlier rounds still counts.",
     },
     mistakes=gradients.MISTAKES
     | {

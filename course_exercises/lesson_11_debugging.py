@@ -99,7 +99,7 @@ exercise(
         "something is wrong by AssertionError; any other error says that the test is broken.",
         "swallowed": "With a wrong all_reduce a rank leaves the test early, without an error, and "
         "the others go on. A rank that has found something wrong has to raise.",
-        "asserts-before": "An assertion fails before all_reduce has been called: about what is it?",
+        "asserts-before": "An assertion fails before all_reduce has been called: what is it about?",
         "unlike-inputs": "Ranks give one call tensors of different shapes or dtypes. Only the "
         "numbers may differ between ranks. (Or does a rank skip a call?)",
         "never-called": "The test never calls the function that it is given.",
@@ -329,33 +329,33 @@ exercise(
         "own-for-rank-0": "Each rank compares the others with itself, and so the answers differ. "
         "Rank 0's tensors are what all are compared with, on every rank.",
         "nan-differs": "A NaN is not equal to itself, but its bits are.",
-        "nan-bits": "Two NaN with other bits pass for equal: as text, or as what replaces them, "
-        "all of them are one.",
-        "checksum": "A checksum (adler32, crc32) finds a faulty line, and other numbers can have "
-        "the same one. hashlib.sha256 is a digest: no two inputs with an equal one are known.",
+        "nan-bits": "Two NaNs with different bits pass for equal: as text, or once replaced, all "
+        "NaNs are the same.",
+        "checksum": "A checksum (adler32, crc32) finds a faulty line, but different numbers can "
+        "share one. hashlib.sha256 is a digest: no two inputs with an equal one are known.",
         "zero-sign": "0.0 and −0.0 are equal as numbers, and have other bits.",
-        "as-text": "Text has four digits of each number, and of a large tensor a few numbers.",
+        "as-text": "Printed, a number has four digits, and a large tensor only a few numbers.",
         "sums": "Sums can be equal where the numbers are not: two have changed places, one is up "
         "and another down.",
         "tolerance": "Numbers that differ in the last bit pass for equal. Bit-equal is asked for.",
         "through-float32": "The numbers pass through float32, which does not hold all bits of a "
         "wider dtype, nor large integers.",
         "parameters-only": "Buffers are part of the model as well, and one of them differs here.",
-        "trained-only": "A frozen parameter is part of the model as well, and one of them differs.",
+        "trained-only": "Frozen parameters are part of the model as well, and one of them differs.",
         "state-dict-order": "state_dict() lacks the buffers that are not saved with the model, and "
-        "goes layer by layer. Asked for are all parameters, and then all buffers.",
+        "goes layer by layer. Go through all parameters, and then all buffers.",
         "saved-only": "Buffers that are not saved with the model are part of it as well. One of "
         "them differs here, and state_dict() lacks it.",
-        "buffers-first": "Buffers are looked at before parameters. Asked for are all parameters, "
+        "buffers-first": "Buffers are looked at before parameters. Go through all parameters, "
         "and then all buffers.",
         "one-rank-asked": "One rank alone is compared with rank 0. Any of them may differ.",
         "neighbours": "Each rank is compared with its neighbour, and where one parts, so does the "
-        "next one that has not. Asked for is who differs from rank 0.",
+        "next one that has not. The question is who differs from rank 0.",
         "as-one": "One digest of all tensors tells that some differ, and not which: here the name "
         "is that of the first one, whatever differs.",
-        "another-rank": "The tensor is right, and the rank is not. Asked for is the lowest that "
+        "another-rank": "The tensor is right, and the rank is not. Name the lowest rank that "
         "differs from rank 0, counted from 0.",
-        "rank-before-name": "Asked for are a name and a rank, in this order.",
+        "rank-before-name": "Return a name and a rank, in this order.",
         "by-rank": "Of several tensors that differ, the first in order is asked for, whichever "
         "rank it is on.",
         "last-tensor": "Several tensors differ. Asked for is the first of them.",
@@ -482,7 +482,7 @@ exercise(
     in_ranks=False,
     tolerance=1e-9,
     hints={
-        "who-waits": "That is how long each rank has waited. Asked for is for whom.",
+        "who-waits": "That is how long each rank has waited. The question is for whom.",
         "first-for-last": "The one that comes first keeps nobody waiting.",
         "every-late-one": "Only the last one is waited for: nobody goes on when another comes.",
         "to-the-mean": "Divided by the number of ranks, or measured from the mean: but each of the "
@@ -492,13 +492,13 @@ exercise(
         "from its own entry.",
         "since-the-start": "Nobody has waited since second 0: each of the others waits from its "
         "own entry.",
-        "counts": "That is in how many calls each rank is the last. Asked for are seconds.",
+        "counts": "That is in how many calls each rank is the last. Return seconds.",
         "from-zero": "Times may be negative, as a clock has its zero anywhere.",
         "one-for-all": "Each call has a last rank of its own, and it pays for that call alone.",
         "since-the-last-call": "Who has computed longest since the call before need not be the "
         "last to come. What counts is when each enters.",
         "last-time-only": "A rank can be the last in several calls, and all of them count.",
-        "by-call": "Place k of the list has call k's seconds. Asked for is a list by rank: whose "
+        "by-call": "Place k of the list has call k's seconds. Return a list by rank: whose "
         "entry was the last?",
         "swapped": "calls[k] is one call, and calls[k][r] rank r's entry: here it is read as if "
         "calls[r] were one rank.",

@@ -174,13 +174,13 @@ HINTS = {
     "them later. flush() and os.fsync() come before the name.",
     "piles-up": "Files stay behind. Which names does a save use, and when is the file of a "
     "killed save removed?",
-    "full-disk-loses": "A save that fails may cost its own state, and not the last one.",
+    "full-disk-loses": "A save that fails may lose its own state, but not the one before it.",
     "swallows": "A save that came to nothing has to raise, or the job trains on for days without a "
     "checkpoint.",
     "runs-strangers": "A pickle can run any code when it is loaded. torch.load(path, "
     "weights_only=True) takes tensors and plain values alone.",
-    "hides-damage": "For a spoilt checkpoint load() raises, and does not return None. Else the job "
-    "begins anew and writes over what could be mended.",
+    "hides-damage": "For a spoilt checkpoint load() raises, and does not return None. Otherwise "
+    "the job begins anew and writes over what could be mended.",
     "takes-anything": "What is loaded was never saved. What tells a checkpoint from another file?",
     "neighbours": "The folder belongs to others as well. Which files are the checkpoint's own?",
     "one-name": "Two checkpoints in one folder write the same file. Ranks may save state.0 and "
@@ -563,18 +563,18 @@ exercise(
     hints={
         "everything": "Each rank takes the whole global batch. It is shared by all of them.",
         "remainder-lost": "The micro-batches of all ranks do not add up to the global batch.",
-        "rest-to-one": "One rank has the whole rest. The shares differ by one at most.",
+        "rest-to-one": "One rank has the whole remainder. The shares differ by one at most.",
         "limit-of-all": "`largest` is the most samples of a micro-batch on one rank, and here all "
         "ranks together keep to it.",
         "own-count": "The ranks make different numbers of micro-batches. A rank that has fewer "
         "leaves the others waiting.",
         "greedy": "The first micro-batches are filled, and the last gets what is left. Their sizes "
         "may differ by one at most.",
-        "at-least-one": "A micro-batch has a sample that no share has. It may have none.",
+        "at-least-one": "A micro-batch has a sample that is in no share. It may be empty.",
         "larger-last": "The larger ones come first.",
         "no-zeros": "Micro-batches of size 0 are left out, and the others wait there.",
         "largest-is-a-size": "`largest` is the most samples of a micro-batch, not their number.",
-        "one-too-many": "There is a micro-batch too many where the division leaves no rest.",
+        "one-too-many": "There is a micro-batch too many where the division has no remainder.",
         "other-ranks": "The right sizes, on the wrong ranks. Whose share has a sample more?",
         "one-too-few": "A micro-batch is larger than `largest`. Which share is divided, and how?",
     },

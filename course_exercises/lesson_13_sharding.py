@@ -289,12 +289,12 @@ exercise(
         "stale-gradient": "A piece moves by an earlier step's gradient where this step has none. "
         "The pieces' gradients have to go as well.",
         "skips-none": "A rank without a gradient leaves a call out that the others make, or takes "
-        "None for a tensor. It contributes zeros; whether all have None is a question to all.",
+        "None for a tensor. It contributes zeros. Ask all ranks whether all have None.",
         "by-parameter": "Whole parameters have an owner each: that of the largest holds too much.",
         "interleaved": "Pieces are taken in another order than reduce_scatter and all_gather have: "
         "they work in blocks, and rank 0 has the first.",
         "needs-all": "A parameter stays as soon as one rank has no gradient for it. It stays where "
-        "all have None; else a missing one counts as zero.",
+        "all have None; otherwise a missing one counts as zero.",
         "not-padded": NOT_PADDED,
         "holds-too-much": "More is alive at rest than the parameters and a share of the rest. Are "
         "states made of whole parameters? Do the pieces keep their gradients after step()? Or is "
@@ -458,8 +458,8 @@ exercise(
         "x-without": "x gets no gradient. Layers before this one will need it.",
         "divided-twice": gradients.HINTS["divided-twice"],
         "transposed": "W, or its gradient, is taken for (inputs, outputs).",
-        "by-samples": "The gradient of the shard is divided by the number of samples. y's says "
-        "already how much each of them counts.",
+        "by-samples": "The gradient of the shard is divided by the number of samples. y's gradient "
+        "already says how much each of them counts.",
         "not-padded": NOT_PADDED,
         "weight-saved": "W, or what it was made of, is still alive between forward and backward: "
         "saved for backward, kept on ctx, or in a closure. In backward it can be gathered again.",
@@ -632,7 +632,7 @@ exercise(
         "issued after computing, behind which it queues up.",
         "stands-still": "The host waits for the number in a tensor: item(), float(), int(), `if`.",
         "late": "It is done later than it could be. Does a gather begin later than when the layer "
-        "before the last has been used? Does some computing wait for more than its own layer?",
+        "two places back has been used? Does some computing wait for more than its own layer?",
         "kept": "More than two layers are alive at once. What still refers to one that has been "
         "used: a list, a Work, a view, a closure?",
     },
@@ -751,7 +751,7 @@ exercise(
         "averaged": "The mean over the ranks is taken where a sum is asked for.",
         "not-scaled": "The norm is right, and gradients stay as they were: it exceeds max_norm.",
         "other-dtype": "The norm is right, and its dtype is not that of the gradients.",
-        "turned-round": "Gradients are scaled up where the norm is small, and else they stay.",
+        "turned-round": "Gradients are scaled up where the norm is small, and otherwise stay.",
         "scales-a-part": "Only the pieces are scaled, or only the others. One factor scales all.",
         "each-element": "Each element is clipped by itself, and not the whole gradient scaled.",
         "scales-up": "Where the norm is below max_norm, the gradient stays as it is.",

@@ -217,7 +217,7 @@ exercise(
     hints=DRIVEN
     | {
         "one-everywhere": "In backward ranks without the target's column subtract 1 in another.",
-        "through-the-maximum": "In backward a gradient goes through the maximum, a constant.",
+        "through-the-maximum": "A gradient goes through the maximum, which counts as a constant.",
         "upstream-left-out": "In backward the gradient that comes in for each row is left out.",
         "own-maximum": "Exponentials can be added up only if all have subtracted the same maximum.",
         "own-sum": "The sum of the exponentials is over all columns, not a rank's own.",

@@ -183,8 +183,8 @@ HINTS = {
     "of leaves that have requires_grad. Was the received tensor one when the stage was called?",
     "graph-across-ranks": "A tensor has no graph to go back through. On which rank does what is "
     "sent have its graph, and with what does backward() begin there?",
-    "few-micro-batches": "There are fewer micro-batches than ranks. Which line counts stages, and "
-    "means micro-batches?",
+    "few-micro-batches": "There are fewer micro-batches than ranks. Which line counts stages where "
+    "it should count micro-batches?",
     "whole-numbers": "Only floating-point tensors can require gradients. Who needs the gradient "
     "of rank 0's inputs?",
     "sum": "The gradients are m times too large: that is the sum over micro-batches. What is "
@@ -237,9 +237,9 @@ staged = partial(
     tolerance=1e-5,
     length_is="width",
     words={
-        FEW: "there are fewer micro-batches than ranks. Which loop counts stages, and means "
-        "micro-batches?",
-        WHOLE: "inputs are whole numbers. What is done to them that only floats can stand?",
+        FEW: "there are fewer micro-batches than ranks. Which loop counts stages where it "
+        "should count micro-batches?",
+        WHOLE: "inputs are whole numbers. What is done to them that only floats allow?",
     },
     special=lambda case: marked({FEW: is_short(case), WHOLE: case.options.get("inputs") == WHOLE}),
 )

@@ -81,7 +81,7 @@ HINTS = {
     "backward-once": "The backward of a layer has twice the FLOPs of its forward.",
     "not-again": "Checkpointing puts a layer's forward into its backward, with all of tp's calls.",
     "m": "A replica has m micro-batches of batch/(dp·m) sequences. Where does each number count?",
-    "bubble": "How many times does a step take what a micro-batch takes on one of pp stages?",
+    "bubble": "How many times as long as one micro-batch on one stage does a step take?",
     "once-a-layer": "With tp a layer has two all_reduces in forward, and two in backward.",
     "tp-is-silent": "tp's all_reduces are missing. Nothing hides them.",
     "tp-computes-all": "Each of tp ranks computes a part of every layer, not all of it.",

@@ -28,7 +28,7 @@ FROM_SOURCES = {
     "04_ring_all_reduce": {"2.4"},  # NCCL's version with double binary trees
     "05_gradient_averaging": {"8,192"},  # Goyal and others 2017
     "06_ddp": {"2.15", "22.05"},  # PyTorch, for its restarts; Slurm, for what srun takes over
-    "07_gpus": {"2.7", "2.15", "2.30"},  # where plain calls ran till then; that PyTorch, and its NCCL
+    "07_gpus": {"2.7", "2.15", "2.30"},  # where plain calls ran till then; PyTorch; NCCL
     "10_mini_ddp": {"2.15"},  # the PyTorch whose source it reads
     "11_debugging": {"2.15"},  # the PyTorch that was tried
     "13_sharding": {"2.15"},  # the same

@@ -27,7 +27,7 @@ from course_staff.manifest import Item, Manifest
 
 LARGEST_FILE, LARGEST_ANSWER = 50_000_000, 100_000  # bytes, characters
 DEEPEST = 80  # levels of Python in Python; a chain of as many ``elif`` has as many
-NOT_GRADED = "not graded here: it is checked on modelled GPUs only, and does not count"
+NOT_GRADED = "not graded here: it is checked on modelled GPUs, and does not count"
 _NBVAL = re.compile(r"#\s*(NBVAL_|PYTEST_VALIDATE_)", re.IGNORECASE)
 _MAGIC = re.compile(r"^\s*(%|!|\?|[\w.]+\?\s*$)")
 

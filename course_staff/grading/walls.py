@@ -34,7 +34,7 @@ UNDEFENDED = {
     "files": "read and write whatever files the grading user may, and leave some behind",
     "network": "use the network, and pass data between ranks beside the counted messages",
     "user": "use every right of the user who grades",
-    "memory": "use more memory than allowed before it is noticed",
+    "memory": "use as much memory as the machine gives",
     "calls": "pass data between ranks by locks of files, and hold memory that no process has",
 }
 

@@ -176,7 +176,7 @@ def overlapped(model, layers):
 beside, early = milliseconds(overlapped, 4)
 print(f"one flat call {one:.2f} ms, four buckets on their way in time {beside:.2f} ms")
 draw.timeline(early, between=(early.seconds - beside * ms, early.seconds), caption="Four buckets: "
-              "the first leaves after a quarter of backward, and only the last adds time.")
+              "the first leaves after a quarter of backward, and almost only the last adds time.")
 
 # %% [markdown] id="10-b41817"
 # ## How large should a bucket be?

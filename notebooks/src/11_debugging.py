@@ -519,7 +519,7 @@ def seconds_lost(calls: list[list[float]]) -> list[float]:
     """Seconds that the others have waited for each rank, by rank: [[0, 1, 4]] gives [0, 0, 7].
 
     ``calls[k][r]`` is when rank r entered the k-th collective. Only the last to enter is waited
-    for; of several that enter last together, the lowest rank. No rank is asked. [] if no calls.
+    for; of several that enter last together, the lowest rank. It sends nothing. No calls: [].
     """
     ### BEGIN SOLUTION
     lost = [0.0] * len(calls[0]) if calls else []

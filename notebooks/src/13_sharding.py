@@ -620,7 +620,7 @@ for wrong in (rank_0_looks, root_first, by_forward, tied):
 def clip_global_norm(params, max_norm: float) -> Tensor:
     """Scale the whole gradient to a norm of at most max_norm, and return what its norm was.
 
-    params: a list or a generator. p.sharded tells this rank's pieces from what all ranks have.
+    params: a list or a generator. p.sharded is True for this rank's pieces.
     Every rank calls it, and gets the same norm, in the parameters' dtype.
     """
     ### BEGIN SOLUTION

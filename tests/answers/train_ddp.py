@@ -66,9 +66,4 @@ own_accuracy, local-accuracy: each rank counts its own part
 rank_0_evaluates_the_wrapper, only-buffers: what has been trained is evaluated; with buffers its
 forward pass communicates
 ~ (model(features) => (ddp(features)
-== solution
-one_by_one, uneven-shares: each rank evaluates its samples one after the other, with the wrapper
-- counts[2] = (model(inputs.to(here)).argmax(1) == labels.to(here)).sum()
-+ for one, label in zip(inputs.to(here), labels.to(here)):
-+                 counts[2] += ddp(one[None]).argmax(1)[0] == label
 """

@@ -1,4 +1,4 @@
-"""The "modelled" column of simulated/README.md, computed again."""
+"""The "modelled" column of course_sim/README.md, computed again."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_classes_do_not_travel_nor_what_nobody_can_look_through() -> None:
     for value in (Yes, object(), range(10**30), range(0, -(10**9), -1)):
         assert isinstance(there_and_back(value), Opaque)
     assert not same(there_and_back(object()), 3)
-    assert type(there_and_back(Fraction(3))).__name__ == "Fraction", "a verdict says what it was"
+    assert type(there_and_back(object())).__name__ == "object", "a verdict says what it was"
 
 
 def tensor(**changed: Any) -> dict[str, Any]:
