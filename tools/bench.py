@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from course_check.checking import verdict_on  # noqa: E402
 from course_check.harness.answer import Answer  # noqa: E402
-from course_exercises.catalogue import find  # noqa: E402
+from course_exercises.catalogue import exercises, find  # noqa: E402
 from course_lib import Deadlock, compute, run, simulate  # noqa: E402
 from course_lib.launching.plan import Deadline  # noqa: E402
 from course_lib.launching.standby import standby  # noqa: E402
@@ -321,7 +321,7 @@ def checking(quick: bool) -> Iterator[str]:
     import zoo
 
     seconds = {}
-    for exercise in ["my_share"] if quick else zoo.exercises():
+    for exercise in list(exercises())[: 1 if quick else None]:
         source = next(iter(zoo.right(exercise).values()))
         seconds[exercise] = timed(lambda: check(exercise, source, passes=True))  # noqa: B023
     slowest = max(seconds, key=seconds.__getitem__)
