@@ -10,7 +10,7 @@ def test_a_row_has_a_median_a_spread_a_verdict_and_what_is_allowed(root: Path, m
     monkeypatch.syspath_prepend(root / "tools")
     import bench
 
-    [row] = bench.simulating(quick=True)
+    rows = [*bench.simulating(quick=True), *bench.checking(quick=True)]
     number = r"[\d.e-]+"
-    pattern = rf"chunked ring on 64 simulated ranks +{number} s +± {number} +(kept|NOT KEPT)"
-    assert re.match(pattern + r" +at most 0\.5 s \(n=1\)$", row), row
+    pattern = rf".{{50}} +{number} s +± {number} +(kept|NOT KEPT) +at most {number} s \(n=1\)"
+    assert all(re.fullmatch(pattern, row) for row in rows), rows
