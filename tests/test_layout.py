@@ -51,6 +51,9 @@ INSIDE = {
 }
 
 # Lines of code as the formatter writes them: blank lines, comments and docstrings are free.
+# course_lib and course_sim were to have 4,400 and 3,900. Above that stands what scripts for GPUs
+# need where there are none (540 lines that answer for CUDA, 170 for packages that keep something
+# of a rank), and pictures and messages that learners use. No dead code was found in them.
 MOST = {
     "course_lib": 4526,
     "course_sim": 4510,
