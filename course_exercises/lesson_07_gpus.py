@@ -75,7 +75,7 @@ def check_queued(play: Play) -> Iterator[Finding]:
         if len(calls) < repeats:
             text = f"rank {rank} calls all_reduce {len(calls)} times; repeats is {repeats}"
             yield Finding("repeats", text, rank, len(calls), repeats)
-        # What is called before the repeats may warm up. Where calls are missing, that is all.
+        # Calls before the repeats may warm up. If calls are missing, only that is reported.
         for before, e in pairwise(calls[-repeats:] if len(calls) >= repeats else ()):
             if (e.called or 0.0) > (before.completed or 0.0) - 1e-9:
                 text = f"rank {rank} calls all_reduce when the one before it has ended\n  {e.line}"

@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as xml
 
 from course_check.copies.folders import replace_file
-from course_staff.grading.marks import Mark, Marked
+from course_staff.grading.marks import Mark, Marked, percent
 from course_staff.grading.students import Student
 
 
@@ -174,7 +174,5 @@ def _distribution(of: Sequence[Mark | Marked]) -> str:
         return "none could be read"
     full = sum(s >= 0.999 for s in shares)
     none = sum(s == 0 for s in shares)
-    mean = 100 * sum(shares) / len(shares)
-    bonus = ", bonus included" if max(shares) > 1 else ""
-    part = len(shares) - full - none
-    return f"{full} full, {part} in part, {none} none; mean {mean:.0f}%{bonus}"
+    mean = percent(sum(shares) / len(shares), most=max(shares))
+    return f"{full} full, {len(shares) - full - none} in part, {none} none; mean {mean}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from course_staff.grading.marks import Mark, Marked
+from course_staff.grading.marks import Mark, Marked, percent
 from course_staff.manifest import Manifest
 
 _PAGE = Template(Path(__file__).with_name("templates").joinpath("feedback.html").read_text())
@@ -88,8 +88,7 @@ def heading(copy: Marked, mark: Mark) -> str:
 
 def _points(copy: Marked, of: Mark | Marked) -> str:
     so_far = " so far" if copy.core_alone else ""
-    bonus = ", bonus included" if of.points > of.worth else ""
-    share = f" ({of.points / of.worth:.0%}{bonus})" if of.worth else ""
+    share = f" ({percent(of.points / of.worth)})" if of.worth else ""
     return f": {of.points:g} of {of.worth:g}{share}{so_far}" if copy.has_points else ""
 
 

@@ -92,6 +92,12 @@ class Marked:
         return {k: v for m in self.marks for k, v in m.record.get("undefended", {}).items()}
 
 
+def percent(share: float, most: float = 0.0) -> str:
+    """A share of the points that are asked for. Where it, or the ``most`` of those that it is the
+    mean of, is above all of them, a bonus is in it."""
+    return f"{share:.0%}" + ", bonus included" * (max(share, most) > 1)
+
+
 def mark(
     name: str,
     submission: Submission,

@@ -182,6 +182,7 @@ def test_feedback_tells_what_check_would(graded: tuple[Path, list[str]]) -> None
     pages = {n: unescape((out / "feedback" / f"{n}.html").read_text()) for n in table(out)}
     assert not [n for n, page in pages.items() if "http" in page or "Traceback" in page]
     assert "answers to the earlier exercises" in pages["bert"] and "04.hangs" in pages["bert"]
+    assert "20 of 10 (200%, bonus included)" in pages["anna"]
     assert "data:image/png" not in pages["bert"], "nothing was said, and nobody waits for anybody"
     assert 'src="data:image/png' in pages["carl"], "what the ranks said, in a case learners see"
     answer = Answer("ring_all_reduce", source=BARRIER, file="a.py")

@@ -82,6 +82,9 @@ def test_classes_do_not_travel_nor_what_nobody_can_look_through() -> None:
         assert isinstance(there_and_back(value), Opaque)
     assert not same(there_and_back(object()), 3)
     assert type(there_and_back(object())).__name__ == "object", "a verdict says what it was"
+    assert type(there_and_back(type("", (), {})())).__name__, "a verdict reads its first letter"
+    with pytest.raises(Malformed):
+        decode([{"opaque": "A"}] * 100_000)
 
 
 def tensor(**changed: Any) -> dict[str, Any]:
@@ -109,6 +112,7 @@ def test_what_is_no_value_is_malformed() -> None:
 RUBBISH = [
     (b"x" * (MOST + 1), Malformed),
     (b'{"do":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n", Malformed),
+    (b'{"do":' + b"[" * 200 + b"]" * 200 + b"}\n", Malformed),
     (b'{"int": ' + b"9" * 5000 + b"}\n", Malformed),
     (pickle.dumps({"do": "done"}) + b"\n", Malformed),
     (b"[]\n", Malformed),

@@ -129,7 +129,7 @@ def test_who_waits_is_told_once_while_the_group_forms_and_once_later(tmp_path: P
             time.sleep(100)
         dist.barrier()
     """
-    for name in ("loading", "loaded"):  # to open a pipe is to wait for who opens its other end
+    for name in ("loading", "loaded"):  # opening a pipe waits until its other end is opened
         os.mkfifo(tmp_path / name)
     job = start(tmp_path, source, env={"COURSE_LIB_QUIET": "1"})
     try:

@@ -6,8 +6,9 @@ with 2.4 TB/s, 400 Gb/s for each GPU between nodes. Their memory is what the all
 
 What is predicted is 13% (8 GPUs) and 18% (128) faster. Half of the step is matrix products, and the
 default of 0.62 of the peak is a guess for a GPU that may use 700 W, while these may use 500 W. With
-0.50 it is 0.5% and 5%. That is not used here: nothing is fitted. Nor is it modelled that kernels of
-NCCL slow down those beside them, and that machines of a larger job wait for the slowest.
+0.50 it would be 0.5% and 5% faster. That is not used here: nothing is fitted. The model also leaves
+out that NCCL's kernels slow down those beside them, and that a larger job waits for its slowest
+machine.
 """
 
 from __future__ import annotations
